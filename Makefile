@@ -1,0 +1,115 @@
+# hearth: `make` builds build/hearth and libhearth, `make run` chats with the default model,
+# `make test` runs the tests. `make help` lists the rest.
+
+BUILD    ?= build
+PREFIX   ?= /usr/local
+DESTDIR  ?=
+CC       ?= cc
+VERSION  := $(shell sed -n 's/^\#define HEARTH_VERSION "\(.*\)"/\1/p' include/hearth.h)
+ARCH     := $(shell $(CC) -dumpmachine | cut -d- -f1)
+
+LIBS_PC  := jansson libpcre2-8 libutf8proc
+OPT      ?= -O3 -g
+WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wno-sign-compare
+# Products and sums are rounded one by one, so that results do not depend on the compiler's mood.
+CFLAGS   += -std=c11 -D_GNU_SOURCE $(OPT) $(WARN) $(SANITIZE) -ffp-contract=off -fvisibility=hidden -fPIC -pthread -Iinclude -Isrc -Itests -MMD -MP
+LDFLAGS  += $(SANITIZE) -pthread
+ifneq ($(filter-out help deps clean,$(or $(MAKECMDGOALS),all)),)
+PC_CFLAGS = $(shell pkg-config --cflags $(LIBS_PC) 2>/dev/null)
+PC_LIBS   = $(shell pkg-config --libs $(LIBS_PC) 2>/dev/null)
+endif
+LDLIBS    = $(PC_LIBS) -lm
+
+# Every file is compiled on every build of its architecture; the suffix of its name says which instructions it may use.
+ISA_avx2   := -mavx2 -mfma -mf16c
+ISA_avx512 := -march=x86-64-v4 -mavx512vnni -mavx512bf16 -mavx512vbmi
+ISA_amx    := $(ISA_avx512) -mamx-tile -mamx-int8 -mamx-bf16
+ISA_neon   := -march=armv8.2-a+dotprod+fp16
+ifeq ($(ARCH),x86_64)
+SKIP := %_neon.c
+else ifeq ($(ARCH),aarch64)
+SKIP := %_avx2.c %_avx512.c %_amx.c
+else
+SKIP := %_avx2.c %_avx512.c %_amx.c %_neon.c
+endif
+
+SRC      := $(filter-out $(SKIP),$(wildcard src/*/*.c))
+LIB_SRC  := $(filter-out src/cli/%,$(SRC))
+CLI_SRC  := $(filter src/cli/%,$(SRC))
+LIB_OBJ  := $(LIB_SRC:%.c=$(BUILD)/%.o)
+CLI_OBJ  := $(CLI_SRC:%.c=$(BUILD)/%.o)
+TEST_SRC := $(wildcard tests/unit/test_*.c tests/conformance/test_*.c)
+TESTS    := $(TEST_SRC:%.c=$(BUILD)/%)
+
+.PHONY: all run test asan ubsan tsan install deps clean help tests
+all: $(BUILD)/hearth $(BUILD)/libhearth.a $(BUILD)/libhearth.so $(BUILD)/hearth.pc
+
+help:
+	@echo 'make            build build/hearth and libhearth'
+	@echo 'make run        install what is missing, build, chat with the default model'
+	@echo 'make test       install what is missing, build, run the tests'
+	@echo 'make asan       the tests under the address sanitizer (ubsan, tsan: undefined, thread)'
+	@echo 'make install    to PREFIX (now $(PREFIX)), below DESTDIR'
+	@echo 'make deps       only install the Debian packages that are missing'
+	@echo 'make clean      delete $(BUILD)'
+
+$(BUILD)/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(PC_CFLAGS) $(ISA_$(lastword $(subst _, ,$(basename $(notdir $<))))) -c $< -o $@
+
+$(BUILD)/hearth: $(CLI_OBJ) $(LIB_OBJ)
+	$(CC) $(LDFLAGS) $^ $(LDLIBS) -o $@
+
+# One relocatable object whose hidden symbols are made local: only hearth_* can collide with a program's names.
+$(BUILD)/libhearth.a: $(LIB_OBJ)
+	ld -r $^ -o $(BUILD)/libhearth.o
+	objcopy --localize-hidden $(BUILD)/libhearth.o
+	@rm -f $@
+	ar rcs $@ $(BUILD)/libhearth.o
+
+$(BUILD)/libhearth.so: $(LIB_OBJ)
+	$(CC) $(LDFLAGS) -shared -Wl,-soname,libhearth.so.0 $^ $(LDLIBS) -o $@
+	@ln -sf libhearth.so $(BUILD)/libhearth.so.0
+
+$(BUILD)/hearth.pc: tools/hearth.pc.in Makefile include/hearth.h
+	@mkdir -p $(@D)
+	sed -e 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|; s|@REQUIRES@|$(LIBS_PC)|' $< > $@
+
+$(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/tests/tools/support.o $(LIB_OBJ)
+	$(CC) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
+
+tests: $(TESTS)
+
+deps:
+	@tools/deps.sh
+
+run: deps
+	@$(MAKE) --no-print-directory -s all
+	@$(BUILD)/hearth chat
+
+test: deps
+	@$(MAKE) --no-print-directory -s all tests
+	@BUILD=$(BUILD) tests/run.sh
+
+asan:
+	@$(MAKE) --no-print-directory test BUILD=build/asan OPT='-O1 -g' SANITIZE='-fsanitize=address -fno-omit-frame-pointer'
+ubsan:
+	@$(MAKE) --no-print-directory test BUILD=build/ubsan OPT='-O1 -g' SANITIZE='-fsanitize=undefined -fno-sanitize-recover=all'
+tsan:
+	@$(MAKE) --no-print-directory test BUILD=build/tsan OPT='-O1 -g' SANITIZE='-fsanitize=thread'
+
+install: all
+	install -Dm755 $(BUILD)/hearth $(DESTDIR)$(PREFIX)/bin/hearth
+	install -Dm644 include/hearth.h $(DESTDIR)$(PREFIX)/include/hearth.h
+	install -Dm644 $(BUILD)/libhearth.a $(DESTDIR)$(PREFIX)/lib/libhearth.a
+	install -Dm755 $(BUILD)/libhearth.so $(DESTDIR)$(PREFIX)/lib/libhearth.so.$(VERSION)
+	ln -sf libhearth.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libhearth.so.0
+	ln -sf libhearth.so.0 $(DESTDIR)$(PREFIX)/lib/libhearth.so
+	install -Dm644 $(BUILD)/hearth.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/hearth.pc
+	for m in models/*.gguf; do install -Dm644 $$m $(DESTDIR)$(PREFIX)/share/hearth/$$m; done
+
+clean:
+	rm -rf $(BUILD)
+
+-include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+.SECONDARY:

@@ -1,0 +1,216 @@
+/* hearth.h: the only header a program needs.
+ *
+ *   engine   a loaded model: weights, tokenizer, chat template. Shared by any number of sessions.
+ *   session  one conversation: its tokens and their keys and values.
+ *   sampler  how the next token is chosen, with its own random state.
+ *
+ * Ownership: every hearth_*_open / _new has one matching _close / _free, which accepts NULL.
+ * Functions that can fail take a hearth_error (may be NULL) and return false, NULL or -1 as stated.
+ * An engine may be used from several threads at once; a session or sampler from one at a time. */
+#ifndef HEARTH_H
+#define HEARTH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define HEARTH_API __attribute__((visibility("default")))
+#else
+#define HEARTH_API
+#endif
+
+#define HEARTH_VERSION "0.1.0"
+
+/* ---- errors ---- */
+
+/* X(name, text) for every way to fail; the text is the short form, the message says the rest. */
+#define HEARTH_CODES(X)                                                                            \
+    X(OK, "ok")                                                                                    \
+    X(ARGUMENT, "bad argument")                                                                    \
+    X(FORMAT, "bad file or input")                                                                 \
+    X(UNSUPPORTED, "not supported")                                                                \
+    X(IO, "input/output error")                                                                    \
+    X(MEMORY, "out of memory")                                                                     \
+    X(LIMIT, "limit reached")                                                                      \
+    X(CANCELLED, "cancelled")
+
+typedef enum hearth_code {
+#define X(name, text) HEARTH_##name,
+    HEARTH_CODES(X)
+#undef X
+} hearth_code;
+
+/* One sentence that a user can act on. Plain value; nothing to free. */
+typedef struct hearth_error {
+    hearth_code code;
+    char text[512];
+} hearth_error;
+
+HEARTH_API const char *hearth_code_text(hearth_code code);
+HEARTH_API const char *hearth_version(void);
+
+/* ---- engine ---- */
+
+typedef struct hearth_engine hearth_engine;
+
+typedef struct hearth_engine_options {
+    const char *cpu;   /* kernel set: NULL or "auto" picks the best, "ref" is exact, else a name from hearth_cpu_names */
+    int threads;       /* 0: one per core */
+    int context;       /* most tokens a session may hold; 0: what the model was trained for */
+    bool vocab_only;   /* load only the tokenizer and template; sessions cannot be made */
+    /* Called while loading, done and total in bytes; may be NULL. */
+    void (*progress)(void *user, const char *what, uint64_t done, uint64_t total);
+    void *progress_user;
+} hearth_engine_options;
+
+HEARTH_API hearth_engine_options hearth_engine_defaults(void);
+/* Loads the GGUF file at path (the first part of a split file). NULL on failure. */
+HEARTH_API hearth_engine *hearth_engine_open(const char *path, const hearth_engine_options *options, hearth_error *error);
+/* Every session of the engine must be freed before. */
+HEARTH_API void hearth_engine_close(hearth_engine *engine);
+
+/* Facts about the model; strings are owned by the engine. */
+typedef struct hearth_model_info {
+    const char *architecture;
+    const char *name;           /* "" when the file has none */
+    const char *cpu;            /* the kernel set in use */
+    const char *chat_template;  /* NULL when the file has none */
+    int threads;
+    int n_vocab;
+    int n_layers;
+    int n_embd;
+    int n_context;              /* most tokens a session may hold */
+    int n_context_train;
+    uint64_t n_parameters;
+    uint64_t n_weight_bytes;
+    uint64_t kv_bytes_per_token;
+} hearth_model_info;
+HEARTH_API hearth_model_info hearth_engine_info(const hearth_engine *engine);
+
+/* NULL-terminated names of the kernel sets this build has, best first; *usable tells which run on this CPU. */
+HEARTH_API const char *const *hearth_cpu_names(void);
+HEARTH_API bool hearth_cpu_usable(const char *name);
+
+/* ---- text ---- */
+
+enum { HEARTH_TOKEN_NONE = -1 };
+enum {
+    HEARTH_PARSE_SPECIAL = 1, /* strings such as <|im_start|> become their token */
+    HEARTH_ADD_BOS = 2,       /* put the begin-of-text token first when the model wants one */
+};
+
+/* Writes the tokens of text to out (room for cap) and returns how many there are, which may be more
+ * than cap: call again with more room. -1 on failure. */
+HEARTH_API int64_t hearth_tokenize(const hearth_engine *engine, const char *text, size_t len, unsigned flags,
+                                   int32_t *out, size_t cap, hearth_error *error);
+/* The exact bytes of one token, owned by the engine; *len is set. NULL for a token out of range.
+ * Control tokens have no bytes unless special is true. */
+HEARTH_API const char *hearth_token_bytes(const hearth_engine *engine, int32_t token, bool special, size_t *len);
+HEARTH_API int32_t hearth_token_bos(const hearth_engine *engine); /* or HEARTH_TOKEN_NONE */
+HEARTH_API int32_t hearth_token_eos(const hearth_engine *engine);
+/* True for every token that ends an answer (end of text, end of turn). */
+HEARTH_API bool hearth_token_ends(const hearth_engine *engine, int32_t token);
+
+/* Renders the model's chat template. variables_json is a JSON object with at least "messages";
+ * bos_token, eos_token and add_generation_prompt=true are filled in when absent. The result is
+ * NUL-terminated and freed with hearth_free; *len (may be NULL) is its length. */
+HEARTH_API char *hearth_chat_render(const hearth_engine *engine, const char *variables_json, size_t *len, hearth_error *error);
+HEARTH_API void hearth_free(void *memory);
+
+/* ---- sampler ---- */
+
+typedef struct hearth_logit_bias {
+    int32_t token;
+    float bias;
+} hearth_logit_bias;
+
+typedef struct hearth_sampler_options {
+    float temperature;         /* 0: always the most likely token */
+    int top_k;                 /* 0: off */
+    float top_p;               /* 1: off */
+    float min_p;               /* 0: off */
+    float typical_p;           /* 1: off */
+    float repeat_penalty;      /* 1: off */
+    float frequency_penalty;   /* 0: off */
+    float presence_penalty;    /* 0: off */
+    int penalty_last_n;        /* tokens the three penalties look back; 0: off, -1: all */
+    float dry_multiplier;      /* 0: off */
+    float dry_base;
+    int dry_allowed_length;
+    int dry_last_n;            /* 0: off, -1: all */
+    const char *const *dry_breakers; /* NULL-terminated; NULL: newline, colon, quote, asterisk */
+    const hearth_logit_bias *logit_bias;
+    size_t n_logit_bias;
+    uint64_t seed;             /* same seed, same text */
+} hearth_sampler_options;
+
+typedef struct hearth_sampler hearth_sampler;
+HEARTH_API hearth_sampler_options hearth_sampler_defaults(void);
+/* Options are checked and copied. NULL on failure. */
+HEARTH_API hearth_sampler *hearth_sampler_new(const hearth_engine *engine, const hearth_sampler_options *options, hearth_error *error);
+HEARTH_API void hearth_sampler_free(hearth_sampler *sampler);
+/* Tells the sampler of a token that is now part of the text (prompt or answer). */
+HEARTH_API bool hearth_sampler_accept(hearth_sampler *sampler, int32_t token, hearth_error *error);
+/* Chooses from n_vocab logits, which are left unchanged. Does not accept it. */
+HEARTH_API int32_t hearth_sampler_pick(hearth_sampler *sampler, const float *logits, hearth_error *error);
+
+typedef struct hearth_logprob {
+    int32_t token;
+    float logprob;
+} hearth_logprob;
+/* The log-probability of token, and the n most likely tokens with theirs (before sampling), best first. */
+HEARTH_API float hearth_logprobs(const hearth_engine *engine, const float *logits, int32_t token, hearth_logprob *top, size_t n);
+
+/* ---- session ---- */
+
+typedef struct hearth_session hearth_session;
+HEARTH_API hearth_session *hearth_session_new(hearth_engine *engine, hearth_error *error);
+HEARTH_API void hearth_session_free(hearth_session *session);
+/* Computes n more tokens. On failure the session is as before. */
+HEARTH_API bool hearth_session_append(hearth_session *session, const int32_t *tokens, size_t n, hearth_error *error);
+/* Logits after the last appended token, n_vocab of them, owned by the session until the next call on it; NULL when empty. */
+HEARTH_API const float *hearth_session_logits(hearth_session *session);
+HEARTH_API size_t hearth_session_length(const hearth_session *session);
+HEARTH_API const int32_t *hearth_session_tokens(const hearth_session *session);
+/* Forgets every token from position on. The last token kept is computed again when its logits are asked for. */
+HEARTH_API bool hearth_session_rewind(hearth_session *session, size_t position, hearth_error *error);
+
+typedef enum hearth_finish {
+    HEARTH_FINISH_LENGTH, /* max_tokens or the context is full */
+    HEARTH_FINISH_END,    /* the model ended its answer */
+    HEARTH_FINISH_STOP,   /* a stop string */
+    HEARTH_FINISH_CALLER, /* on_text returned false */
+} hearth_finish;
+
+typedef struct hearth_generate_options {
+    int max_tokens;           /* -1: until the model ends or the context is full */
+    const char *const *stop;  /* NULL-terminated stop strings, or NULL; never part of the text given out */
+    bool ignore_end;          /* go on past end-of-answer tokens */
+    bool show_special;        /* give out the text of control tokens too */
+    /* Whole UTF-8 characters, as soon as they are certain (bytes that can never become one pass through
+     * unchanged). Return false to stop. May be NULL. */
+    bool (*on_text)(void *user, const char *text, size_t len);
+    /* Every token picked, with the logits it was picked from. May be NULL. */
+    void (*on_token)(void *user, int32_t token, const float *logits);
+    void *user;
+} hearth_generate_options;
+
+typedef struct hearth_generated {
+    hearth_finish finish;
+    int n_tokens;            /* tokens generated and kept in the session */
+} hearth_generated;
+
+HEARTH_API hearth_generate_options hearth_generate_defaults(void);
+/* Generates from where the session is; it must hold at least one token. The generated tokens stay in the session. */
+HEARTH_API bool hearth_generate(hearth_session *session, hearth_sampler *sampler, const hearth_generate_options *options,
+                                hearth_generated *result, hearth_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

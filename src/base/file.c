@@ -1,0 +1,154 @@
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static atomic_long fail_at;
+static atomic_long counted;
+
+void file_fail_nth(long n) {
+    atomic_store(&counted, 0);
+    atomic_store(&fail_at, n);
+}
+
+static bool must_fail(void) {
+    long at = atomic_load(&fail_at);
+    if (at == 0) return false;
+    if (atomic_fetch_add(&counted, 1) + 1 != at) return false;
+    errno = EIO;
+    return true;
+}
+
+static bool fail(err *e, const char *what, const char *path) {
+    return err_set(e, HEARTH_IO, "%s: cannot %s: %s", path, what, strerror(errno));
+}
+
+bool file_map_open(file_map *m, const char *path, err *e) {
+    *m = (file_map){0};
+    /* O_NONBLOCK: opening a pipe by mistake must not hang. */
+    int fd = must_fail() ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return fail(e, "open", path);
+    struct stat st;
+    bool ok = true;
+    if (fstat(fd, &st) != 0) ok = fail(e, "examine", path);
+    else if (!S_ISREG(st.st_mode)) ok = err_set(e, HEARTH_IO, "%s: not a regular file", path);
+    else if (st.st_size > 0) {
+        void *p = must_fail() ? MAP_FAILED : mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+        if (p == MAP_FAILED) ok = fail(e, "map", path);
+        else *m = (file_map){.data = p, .size = (size_t)st.st_size};
+    }
+    close(fd);
+    return ok;
+}
+
+void file_map_close(file_map *m) {
+    if (m->data) munmap((void *)m->data, m->size);
+    *m = (file_map){0};
+}
+
+bool file_read(const char *path, size_t limit, buf *out, err *e) {
+    bool standard_input = strcmp(path, "-") == 0;
+    int fd = standard_input ? STDIN_FILENO : must_fail() ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return fail(e, "open", path);
+    size_t start = out->len;
+    bool ok = true;
+    for (;;) {
+        if (!(ok = buf_reserve(out, 65536, e))) break;
+        ssize_t n = must_fail() ? -1 : read(fd, out->data + out->len, 65536);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) ok = fail(e, "read", path);
+        if (n <= 0) break;
+        out->len += (size_t)n;
+        if (out->len - start > limit) {
+            ok = err_set(e, HEARTH_LIMIT, "%s: larger than the limit of %zu bytes", path, limit);
+            break;
+        }
+    }
+    if (out->data) out->data[out->len] = 0;
+    if (!standard_input) close(fd);
+    return ok;
+}
+
+bool file_writer_open(file_writer *w, const char *path, err *e) {
+    *w = (file_writer){.fd = -1};
+    buf temp = {0};
+    w->path = mem_strndup(path, strlen(path), e);
+    bool ok = w->path && buf_addf(&temp, e, "%s.tmp.%ld.XXXXXX", path, (long)getpid());
+    w->temp = temp.data;
+    if (ok) {
+        w->fd = must_fail() ? -1 : mkostemp(w->temp, O_CLOEXEC);
+        if (w->fd < 0) ok = fail(e, "create a file beside", path);
+        else fchmod(w->fd, 0644);
+    }
+    if (!ok) {
+        mem_free(w->path);
+        mem_free(w->temp);
+        *w = (file_writer){.fd = -1};
+    }
+    return ok;
+}
+
+bool file_writer_add(file_writer *w, const void *data, size_t len, err *e) {
+    const char *p = data;
+    while (len > 0) {
+        ssize_t n = must_fail() ? -1 : write(w->fd, p, len > (1u << 30) ? 1u << 30 : len);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return fail(e, "write", w->path);
+        p += n;
+        len -= (size_t)n;
+        w->written += (uint64_t)n;
+    }
+    return true;
+}
+
+static bool sync_folder(const char *path, err *e) {
+    char folder[4096];
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) : 0;
+    if (n >= sizeof folder) return err_set(e, HEARTH_IO, "%s: the path is too long", path);
+    if (slash) memcpy(folder, path, n ? n : 1);
+    else folder[0] = '.';
+    folder[n ? n : 1] = 0;
+    int fd = must_fail() ? -1 : open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return fail(e, "open the folder of", path);
+    bool ok = !must_fail() && fsync(fd) == 0;
+    if (!ok) fail(e, "sync the folder of", path);
+    close(fd);
+    return ok;
+}
+
+bool file_writer_commit(file_writer *w, err *e) {
+    if (must_fail() || fsync(w->fd) != 0) {
+        fail(e, "sync", w->path);
+        file_writer_abort(w);
+        return false;
+    }
+    if (must_fail() || rename(w->temp, w->path) != 0) {
+        fail(e, "rename to", w->path);
+        file_writer_abort(w);
+        return false;
+    }
+    bool ok = sync_folder(w->path, e);
+    close(w->fd);
+    mem_free(w->path);
+    mem_free(w->temp);
+    *w = (file_writer){.fd = -1};
+    return ok;
+}
+
+void file_writer_abort(file_writer *w) {
+    if (w->fd >= 0) {
+        close(w->fd);
+        unlink(w->temp);
+    }
+    mem_free(w->path);
+    mem_free(w->temp);
+    *w = (file_writer){.fd = -1};
+}

@@ -1,0 +1,168 @@
+/* A parallel loop starts in about a microsecond while the workers still spin from the last one, and
+ * in a futex wake when they sleep. Spinning is short so that an idle engine uses no CPU. */
+#include "base/pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+#define SPIN_ROUNDS 20000
+
+struct pool {
+    int threads;
+    pthread_t *workers;
+    int started;
+    struct pool_worker *args;
+
+    pthread_mutex_t turn; /* one loop at a time */
+
+    /* the loop being run */
+    pool_task *task;
+    void *context;
+    int64_t n;
+    _Alignas(64) atomic_long next;
+    _Alignas(64) atomic_int active; /* workers that have not finished this loop */
+    _Alignas(64) atomic_uint round; /* changes when a loop starts */
+    atomic_int sleeping;
+    atomic_bool stop;
+
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+};
+
+typedef struct pool_worker {
+    pool *owner;
+    int index;
+} pool_worker;
+
+static inline void relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+int pool_cores(void) {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) {
+        int n = CPU_COUNT(&set);
+        if (n > 0) return n;
+    }
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (int)n : 1;
+}
+
+static void work(pool *p, int thread) {
+    for (;;) {
+        int64_t i = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
+        if (i >= p->n) return;
+        p->task(p->context, i, thread);
+    }
+}
+
+/* Waits until the round differs from seen: spins, then sleeps. */
+static unsigned wait_for_round(pool *p, unsigned seen) {
+    for (int i = 0; i < SPIN_ROUNDS; i++) {
+        unsigned now = atomic_load_explicit(&p->round, memory_order_acquire);
+        if (now != seen) return now;
+        relax();
+    }
+    pthread_mutex_lock(&p->lock);
+    atomic_fetch_add(&p->sleeping, 1);
+    unsigned now;
+    while ((now = atomic_load(&p->round)) == seen) pthread_cond_wait(&p->wake, &p->lock);
+    atomic_fetch_sub(&p->sleeping, 1);
+    pthread_mutex_unlock(&p->lock);
+    return now;
+}
+
+static void *worker_main(void *arg) {
+    pool_worker *w = arg;
+    pool *p = w->owner;
+    unsigned seen = 0;
+    for (;;) {
+        seen = wait_for_round(p, seen);
+        if (atomic_load(&p->stop)) return NULL;
+        work(p, w->index);
+        atomic_fetch_sub_explicit(&p->active, 1, memory_order_release);
+    }
+}
+
+static void start_round(pool *p) {
+    atomic_fetch_add(&p->round, 1);
+    if (atomic_load(&p->sleeping) > 0) {
+        pthread_mutex_lock(&p->lock);
+        pthread_cond_broadcast(&p->wake);
+        pthread_mutex_unlock(&p->lock);
+    }
+}
+
+pool *pool_new(int threads, err *e) {
+    if (threads <= 0) threads = pool_cores();
+    if (threads > 1024) {
+        err_set(e, HEARTH_ARGUMENT, "%d threads are too many: use at most 1024", threads);
+        return NULL;
+    }
+    pool *p = mem_aligned(1, sizeof *p, e);
+    if (!p) return NULL;
+    *p = (pool){.threads = threads};
+    pthread_mutex_init(&p->turn, NULL);
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->wake, NULL);
+    p->workers = mem_zalloc((size_t)threads, sizeof *p->workers, e);
+    p->args = mem_zalloc((size_t)threads, sizeof *p->args, e);
+    bool ok = p->workers && p->args;
+    for (int i = 1; ok && i < threads; i++) {
+        p->args[i] = (pool_worker){.owner = p, .index = i};
+        if (pthread_create(&p->workers[i], NULL, worker_main, &p->args[i]) != 0)
+            ok = err_set(e, HEARTH_MEMORY, "thread %d of %d could not be started: use fewer with --threads", i + 1, threads);
+        else p->started++;
+    }
+    if (!ok) {
+        pool_free(p);
+        return NULL;
+    }
+    return p;
+}
+
+void pool_free(pool *p) {
+    if (!p) return;
+    atomic_store(&p->stop, true);
+    start_round(p);
+    for (int i = 1; i <= p->started; i++) pthread_join(p->workers[i], NULL);
+    pthread_cond_destroy(&p->wake);
+    pthread_mutex_destroy(&p->lock);
+    pthread_mutex_destroy(&p->turn);
+    mem_free(p->workers);
+    mem_free(p->args);
+    mem_free(p);
+}
+
+int pool_threads(const pool *p) { return p->threads; }
+
+void pool_run(pool *p, int64_t n, pool_task *task, void *context) {
+    if (n <= 0) return;
+    pthread_mutex_lock(&p->turn);
+    if (p->threads == 1 || n == 1) {
+        for (int64_t i = 0; i < n; i++) task(context, i, 0);
+        pthread_mutex_unlock(&p->turn);
+        return;
+    }
+    p->task = task;
+    p->context = context;
+    p->n = n;
+    atomic_store_explicit(&p->next, 0, memory_order_relaxed);
+    atomic_store_explicit(&p->active, p->threads - 1, memory_order_relaxed);
+    start_round(p);
+    work(p, 0);
+    /* The tail is short; yield after a while in case a worker lost its core. */
+    for (int i = 0; atomic_load_explicit(&p->active, memory_order_acquire) > 0; i++) {
+        if (i < SPIN_ROUNDS) relax();
+        else sched_yield();
+    }
+    pthread_mutex_unlock(&p->turn);
+}

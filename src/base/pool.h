@@ -1,0 +1,22 @@
+/* pool.h: a fixed set of threads that run one parallel loop at a time. */
+#ifndef BASE_POOL_H
+#define BASE_POOL_H
+
+#include "base/err.h"
+
+typedef struct pool pool;
+
+/* threads includes the caller; 0 means one per core this process may use. */
+pool *pool_new(int threads, err *e);
+void pool_free(pool *p);
+int pool_threads(const pool *p);
+/* How many cores this process may run on. */
+int pool_cores(void);
+
+/* Calls task(context, i, thread) for every i in [0, n), in any order, on all threads, and returns when
+ * all are done. Tasks are handed out one by one, so uneven ones balance. Calls from several threads
+ * at once take turns. A task must not call pool_run on the same pool. */
+typedef void pool_task(void *context, int64_t i, int thread);
+void pool_run(pool *p, int64_t n, pool_task *task, void *context);
+
+#endif

@@ -1,0 +1,67 @@
+/* cli.h: what the subcommands share: the table of options that is both the parser and the --help text,
+ * failing with one sentence, progress on the terminal. */
+#ifndef CLI_CLI_H
+#define CLI_CLI_H
+
+#include "base/err.h"
+
+/* A subcommand gets its own name in argv[0] and returns the exit status: 0, 1 for a failure, 2 for wrong usage. */
+typedef int cli_main(int argc, char **argv);
+typedef struct cli_command {
+    const char *name;
+    cli_main *run;
+    const char *summary;
+} cli_command;
+
+cli_main cmd_run, cmd_chat, cmd_inspect, cmd_quantize, cmd_debug;
+/* The forms of `hearth debug`. */
+cli_main debug_tokens, debug_text, debug_render, debug_logits, debug_decode, debug_encode;
+
+/* Runs argv[1] from a table that ends with a NULL name; --help lists it. program is "hearth" or "hearth debug". */
+int cli_dispatch(const char *program, const cli_command *commands, int argc, char **argv);
+
+typedef enum cli_kind { CLI_FLAG, CLI_INT, CLI_U64, CLI_FLOAT, CLI_TEXT, CLI_LIST } cli_kind;
+
+/* One option. The target has the kind's type: bool, int, uint64_t, float, const char *, cli_list. A table ends with a NULL name. */
+typedef struct cli_option {
+    const char *name; /* "--top-k" */
+    char letter;      /* 'n' for -n, or 0 */
+    cli_kind kind;
+    void *target;
+    const char *value; /* "N" in --help */
+    const char *help;
+    double min, max;   /* for numbers, checked when min < max */
+} cli_option;
+
+/* Values of an option that may be given several times; at most 64. Points into argv. */
+typedef struct cli_list {
+    const char *items[64];
+    int n;
+} cli_list;
+
+typedef struct cli_spec {
+    const char *usage;  /* "hearth run [MODEL] [PROMPT] [options]" */
+    const char *about;  /* a few sentences under it */
+    const cli_option *options;      /* two tables so that commands can share one; either may be NULL */
+    const cli_option *more_options;
+    int min_args, max_args; /* positional ones */
+} cli_spec;
+
+/* Parses argv[1..]; options and positional arguments may mix, `--` ends options. args gets the positional ones (room for max_args).
+ * Returns their number, or -1 when the command must end at once with *status (--help printed, or a sentence on stderr). */
+int cli_parse(const cli_spec *spec, int argc, char **argv, const char **args, int *status);
+
+/* Prints "hearth: sentence" on stderr and returns 1. */
+int cli_fail(const err *e);
+int cli_failf(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* A progress bar on stderr when it is a terminal, nothing when it is not. */
+void cli_progress(void *unused, const char *what, uint64_t done, uint64_t total);
+
+/* Text for people: "1.54 GB". Returns out. */
+char *cli_bytes(char out[32], uint64_t bytes);
+
+/* The path of the default model, or NULL with e set: looked for beside the program and where it was installed. */
+const char *cli_default_model(err *e);
+
+#endif

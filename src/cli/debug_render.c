@@ -1,0 +1,6 @@
+#include "cli/cli.h"
+
+int debug_render(int argc, char **argv) {
+    (void)argc;
+    return cli_failf("%s is not there yet", argv[0]);
+}

@@ -1,0 +1,70 @@
+/* kernels.h: tables of functions that do the arithmetic. `ref` is plain C in float, the truth; the others
+ * override entries for an instruction set and are picked at run time. Every function works on the part it is given
+ * and starts no threads: splitting the work is the caller's (see matmul.h).
+ *
+ * Shapes: x is [tokens][cols], a weight is [rows][cols], y is [tokens][rows], all row-major. */
+#ifndef KERNELS_KERNELS_H
+#define KERNELS_KERNELS_H
+
+#include "base/err.h"
+
+/* Product of a weight matrix of one type with activations, in two steps: the activations are prepared
+ * once (quantized, laid out), then any range of rows is computed from the prepared form. */
+typedef struct kern_matmul {
+    /* Activations of n tokens in prepared form: bytes needed, and the preparation of tokens [t0, t1). Two types with the
+     * same act function share the prepared form. */
+    size_t (*act_bytes)(int64_t cols, int64_t n);
+    void (*act)(void *dst, const float *x, int64_t ldx, int64_t cols, int64_t n, int64_t t0, int64_t t1);
+    int act_step; /* tokens are prepared in multiples of this */
+    /* Packing of a weight into the layout that rows() reads; NULL: rows() reads the file's layout. */
+    size_t (*packed_bytes)(int64_t rows, int64_t cols);
+    void (*pack)(void *dst, const void *src, int64_t rows, int64_t cols, int64_t r0, int64_t r1);
+    /* y[t * ldy + r] for r in [r0, r1) and all n tokens. r0 is a multiple of row_step, and so is r1 unless it is the last row. */
+    void (*rows)(float *y, int64_t ldy, const void *w, int64_t rows, int64_t cols, int64_t r0, int64_t r1, const void *act, int64_t n);
+    int row_step;
+} kern_matmul;
+
+/* Attention of a few queries of one KV head over one sequence's keys and values, which lie in runs of tokens
+ * (blocks) and are float or half. Scores are q.k * scale, soft-capped when cap > 0, then softmax with an optional
+ * extra logit (sink) that takes part in the sum only. */
+typedef struct kern_attention {
+    const float *q;        /* n_q rows of k_dim */
+    int64_t ldq;
+    float *out;            /* n_q rows of v_dim */
+    int64_t ldo;
+    int n_q;
+    const int64_t *first;  /* per query: first visible position */
+    const int64_t *last;   /* per query: last visible position, inclusive */
+    const float *sink;     /* per query a logit, or NULL */
+    int k_dim, v_dim;
+    float scale, cap;
+    int kv_type;           /* QUANT_F32 or QUANT_F16 */
+    const uint8_t *const *k; /* per block: first key row of this head; k_stride bytes between rows */
+    const uint8_t *const *v;
+    size_t k_stride, v_stride;
+    int block;             /* tokens per block */
+    float *scratch;        /* kern_attention_scratch floats */
+} kern_attention;
+
+typedef struct kernels {
+    const char *name;
+    bool (*usable)(void);
+    /* The product for a weight type; NULL when this set has none of its own (the next lower set is asked; ref has all). */
+    const kern_matmul *(*matmul)(int type);
+    void (*attention)(const kern_attention *a);
+    void (*rms_norm)(float *y, const float *x, const float *weight, int64_t n, float eps); /* weight may be NULL; y may be x */
+    void (*add)(float *y, const float *x, float scale, int64_t n);     /* y += scale * x */
+    void (*silu_mul)(float *y, const float *gate, const float *up, int64_t n); /* y = silu(gate) * up */
+    void (*gelu_mul)(float *y, const float *gate, const float *up, int64_t n); /* tanh form */
+    void (*to_f16)(uint16_t *dst, const float *src, int64_t n);
+    float (*dot)(const float *a, const float *b, int64_t n);
+} kernels;
+
+/* By name; NULL or "auto" is the best that this CPU runs. An unknown or unusable name is an error that lists the usable ones. */
+const kernels *kernels_find(const char *name, err *e);
+/* All sets of this build, best first, NULL-terminated. */
+const kernels *const *kernels_all(void);
+/* The product for a type, from k or the best set below it. NULL for types that cannot be computed with. */
+const kern_matmul *kernels_matmul(const kernels *k, int type);
+
+#endif

@@ -1,0 +1,30 @@
+#!/bin/sh
+# Runs every test program and adds up what they report. Ends with "N passed, N failed, N skipped".
+set -u
+cd "$(dirname "$0")/.."
+BUILD=${BUILD:-build}
+export HEARTH_TEST_BUILD="$BUILD"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+passed=0 failed=0 skipped=0
+for source in tests/unit/test_*.c tests/conformance/test_*.c; do
+    [ -e "$source" ] || continue
+    program=$BUILD/${source%.c}
+    CMOCKA_MESSAGE_OUTPUT=tap "$program" >"$log" 2>&1
+    status=$?
+    p=$(grep -c '^ok ' "$log")
+    s=$(grep -c '^ok .*# SKIP' "$log")
+    f=$(grep -c '^not ok ' "$log")
+    # A program that dies, or fails without saying which test, is a failure of its own.
+    if [ "$status" -ne 0 ] && [ "$f" -eq 0 ]; then f=1; echo "not ok - $source ended with status $status" >>"$log"; fi
+    if [ $((p + f)) -eq 0 ]; then f=1; echo "not ok - $source ran no test" >>"$log"; fi
+    printf '%-44s %4d passed' "${source#tests/}" $((p - s))
+    [ "$f" -gt 0 ] && printf ', %d failed' "$f"
+    [ "$s" -gt 0 ] && printf ', %d skipped' "$s"
+    echo
+    if [ "$f" -gt 0 ]; then sed 's/^/    /' "$log" | grep -v '^    ok ' | head -n 60; fi
+    grep '^skipped: ' "$log" | sed 's/^/    /'
+    passed=$((passed + p - s)) failed=$((failed + f)) skipped=$((skipped + s))
+done
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ]

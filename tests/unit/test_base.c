@@ -1,0 +1,94 @@
+#include "tools/support.h"
+
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "base/pool.h"
+
+static void quote_shows_control_characters(void **state) {
+    (void)state;
+    char out[32];
+    assert_string_equal(err_quote(out, sizeof out, "a\n\xFF\xC3\xA9", 5), "a\\x0A\\xFF\xC3\xA9");
+    assert_string_equal(err_quote(out, 12, "abcdefghijklmnop", 16), "abcdefgh...");
+}
+
+static void buffer_refuses_more_than_its_limit(void **state) {
+    (void)state;
+    err e = {0};
+    buf b = {.limit = 4};
+    assert_true(buf_add(&b, "abcd", 4, &e));
+    assert_false(buf_addc(&b, 'e', &e));
+    assert_int_equal(e.code, HEARTH_LIMIT);
+    assert_string_equal(b.data, "abcd");
+    buf_free(&b);
+}
+
+static void allocation_overflow_is_an_error(void **state) {
+    (void)state;
+    err e = {0};
+    assert_null(mem_alloc(SIZE_MAX / 2, 4, &e));
+    assert_int_equal(e.code, HEARTH_MEMORY);
+}
+
+static void writer_leaves_nothing_behind_when_any_call_fails(void **state) {
+    (void)state;
+    char path[128];
+    snprintf(path, sizeof path, "%s/whole", temp_dir());
+    for (long n = 1;; n++) {
+        err e = {0};
+        file_writer w;
+        file_fail_nth(n);
+        bool ok = file_writer_open(&w, path, &e);
+        if (ok && !file_writer_add(&w, "hello", 5, &e)) {
+            file_writer_abort(&w);
+            ok = false;
+        }
+        ok = ok && file_writer_commit(&w, &e);
+        file_fail_nth(0);
+        if (ok) {
+            assert_true(n > 4);
+            break;
+        }
+        assert_int_equal(e.code, HEARTH_IO);
+        if (access(path, F_OK) == 0) {
+            buf b = slurp(path);
+            assert_int_equal(b.len, 5);
+            buf_free(&b);
+            unlink(path);
+        }
+    }
+    buf b = slurp(path);
+    assert_string_equal(b.data, "hello");
+    buf_free(&b);
+}
+
+typedef struct { atomic_int hits[1000]; } counts;
+static void count_one(void *context, int64_t i, int thread) {
+    (void)thread;
+    atomic_fetch_add(&((counts *)context)->hits[i], 1);
+}
+
+static void pool_runs_every_task_once(void **state) {
+    (void)state;
+    err e = {0};
+    pool *p = pool_new(4, &e);
+    assert_non_null(p);
+    static counts c;
+    for (int round = 1; round <= 200; round++) {
+        if (round % 50 == 0) usleep(20000); /* let the workers fall asleep */
+        pool_run(p, 1000, count_one, &c);
+        for (int i = 0; i < 1000; i++) assert_int_equal(atomic_load(&c.hits[i]), round);
+    }
+    pool_free(p);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(quote_shows_control_characters),
+        cmocka_unit_test(buffer_refuses_more_than_its_limit),
+        cmocka_unit_test(allocation_overflow_is_an_error),
+        cmocka_unit_test(writer_leaves_nothing_behind_when_any_call_fails),
+        cmocka_unit_test(pool_runs_every_task_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

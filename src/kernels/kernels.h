@@ -16,12 +16,15 @@ typedef struct kern_matmul {
     size_t (*act_bytes)(int64_t cols, int64_t n);
     void (*act)(void *dst, const float *x, int64_t ldx, int64_t cols, int64_t n, int64_t t0, int64_t t1);
     int act_step; /* tokens are prepared in multiples of this */
-    /* Packing of a weight into the layout that rows() reads; NULL: rows() reads the file's layout. */
-    size_t (*packed_bytes)(int64_t rows, int64_t cols);
-    void (*pack)(void *dst, const void *src, int64_t rows, int64_t cols, int64_t r0, int64_t r1);
-    /* y[t * ldy + r] for r in [r0, r1) and all n tokens. r0 is a multiple of row_step, and so is r1 unless it is the last row. */
+    /* y[t * ldy + r] for r in [r0, r1) and all n tokens, from the weight as it lies in the file. r0 is a multiple of row_step, and
+     * so is r1 unless it is the last row. */
     void (*rows)(float *y, int64_t ldy, const void *w, int64_t rows, int64_t cols, int64_t r0, int64_t r1, const void *act, int64_t n);
     int row_step;
+    /* Packing of a weight (rows [r0, r1), same multiples) into a layout that is faster to read, and the same product from it, bit for
+     * bit. NULL: there is none. Packed memory is 64-byte aligned. */
+    size_t (*packed_bytes)(int64_t rows, int64_t cols);
+    void (*pack)(void *dst, const void *src, int64_t rows, int64_t cols, int64_t r0, int64_t r1);
+    void (*rows_packed)(float *y, int64_t ldy, const void *w, int64_t rows, int64_t cols, int64_t r0, int64_t r1, const void *act, int64_t n);
 } kern_matmul;
 
 /* Attention of a few queries of one KV head over one sequence's keys and values, which lie in runs of tokens
@@ -43,8 +46,11 @@ typedef struct kern_attention {
     const uint8_t *const *v;
     size_t k_stride, v_stride;
     int block;             /* tokens per block */
-    float *scratch;        /* kern_attention_scratch floats */
+    float *scratch;        /* kern_attention_scratch floats, 64-byte aligned */
 } kern_attention;
+
+/* Enough for every set. */
+size_t kern_attention_scratch(int n_q, int k_dim, int v_dim);
 
 typedef struct kernels {
     const char *name;

@@ -1,0 +1,216 @@
+#include "kernels/matmul.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "quant/quant.h"
+
+/* A range of rows is one task. It should be long enough that handing it out costs nothing (about 20 microseconds of work) and there should be
+ * several per thread, so that an uneven machine still ends at one time. */
+#define TASK_WORK (1 << 17) /* multiply-adds, weighed for few tokens by the bytes they must read */
+#define TASKS_PER_THREAD 8
+
+/* One product to be split: a weight, its prepared activations, its output. */
+typedef struct product {
+    const kern_matmul *m;
+    const kern_weight *w;
+    const void *act;
+    float *y;
+    int64_t ldy, n;
+    int64_t step;       /* rows per task */
+    int64_t first_task; /* of all products' tasks */
+} product;
+
+/* One preparation of activations. */
+typedef struct prepare {
+    const kern_matmul *m;
+    const float *x; /* gathered already, or to be gathered by tokens */
+    int64_t ldx, cols, n;
+    const int32_t *tokens;
+    float *gathered; /* room for the gathered rows when tokens is not NULL */
+    void *act;
+    int64_t step, first_task;
+} prepare;
+
+typedef struct job {
+    prepare *prepares;
+    product *products;
+    int prepare_count, product_count;
+} job;
+
+void kern_scratch_free(kern_scratch *s) {
+    mem_free(s->data);
+    *s = (kern_scratch){0};
+}
+
+static bool scratch_reserve(kern_scratch *s, size_t bytes, err *e) {
+    if (bytes <= s->cap) return true;
+    void *data = mem_aligned(bytes, 1, e);
+    if (!data) return false;
+    mem_free(s->data);
+    s->data = data;
+    s->cap = bytes;
+    return true;
+}
+
+/* The last entry whose first task is not after i. */
+#define FIND_BY_TASK(array, count, i, at)                    \
+    int at = 0;                                              \
+    for (int high = (count)-1; at < high;) {                 \
+        int middle = (at + high + 1) / 2;                    \
+        if ((array)[middle].first_task <= (i)) at = middle;  \
+        else high = middle - 1;                              \
+    }
+
+static void prepare_task(void *context, int64_t i, int thread) {
+    (void)thread;
+    const job *j = context;
+    FIND_BY_TASK(j->prepares, j->prepare_count, i, at)
+    const prepare *p = &j->prepares[at];
+    int64_t t0 = (i - p->first_task) * p->step;
+    int64_t t1 = t0 + p->step < p->n ? t0 + p->step : p->n;
+    if (p->tokens) {
+        for (int64_t t = t0; t < t1; t++)
+            memcpy(p->gathered + t * p->cols, p->x + p->tokens[t] * p->ldx, (size_t)p->cols * sizeof(float));
+        p->m->act(p->act, p->gathered, p->cols, p->cols, p->n, t0, t1);
+    } else {
+        p->m->act(p->act, p->x, p->ldx, p->cols, p->n, t0, t1);
+    }
+}
+
+static void product_task(void *context, int64_t i, int thread) {
+    (void)thread;
+    const job *j = context;
+    FIND_BY_TASK(j->products, j->product_count, i, at)
+    const product *p = &j->products[at];
+    const kern_weight *w = p->w;
+    int64_t r0 = (i - p->first_task) * p->step;
+    int64_t r1 = r0 + p->step < w->rows ? r0 + p->step : w->rows;
+    if (w->packed && p->m->rows_packed) p->m->rows_packed(p->y, p->ldy, w->packed, w->rows, w->cols, r0, r1, p->act, p->n);
+    else p->m->rows(p->y, p->ldy, w->data, w->rows, w->cols, r0, r1, p->act, p->n);
+}
+
+static size_t align64(size_t n) { return (n + 63) & ~(size_t)63; }
+
+static int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+
+/* Rows per task: bounded by work from below and by the number of threads from above. */
+static int64_t rows_per_task(const kern_matmul *m, const kern_weight *w, int64_t n, int threads) {
+    int64_t step = m->row_step;
+    if (threads == 1) return round_up(w->rows, step);
+    int64_t row_work = w->cols * (n < 4 ? 4 : n);
+    int64_t least = (TASK_WORK + row_work - 1) / row_work;
+    int64_t share = w->rows / ((int64_t)threads * TASKS_PER_THREAD);
+    /* Many tokens read the same rows again and again: ranges that fit the caches serve them all. */
+    int64_t most = 256;
+    int64_t rows = share > most ? most : share;
+    if (rows < least) rows = least;
+    return round_up(rows < 1 ? 1 : rows, step);
+}
+
+/* A preparation that already makes what is needed, or NULL. */
+static const prepare *find_prepare(const job *j, const prepare *want) {
+    for (int i = j->prepare_count - 1; i >= 0; i--) {
+        const prepare *have = &j->prepares[i];
+        if (have->m->act != want->m->act || have->n != want->n || have->cols != want->cols) continue;
+        if (have->x == want->x && have->ldx == want->ldx && have->tokens == want->tokens) return have;
+        /* A single token chosen by several experts. */
+        if (want->n == 1 && have->x + (have->tokens ? have->tokens[0] * have->ldx : 0) ==
+                                want->x + (want->tokens ? want->tokens[0] * want->ldx : 0)) return have;
+    }
+    return NULL;
+}
+
+/* Fills the lists of preparations and products. act holds an offset into the scratch until all sizes are known. */
+static bool plan(job *j, const kernels *k, const kern_group *groups, int count, int threads, size_t *bytes, err *e) {
+    size_t used = 0;
+    int64_t prepare_tasks = 0, product_tasks = 0;
+    for (int g = 0; g < count; g++) {
+        const kern_group *group = &groups[g];
+        for (int i = 0; group->n > 0 && i < group->count; i++) {
+            const kern_weight *w = group->w[i];
+            const kern_matmul *m = kernels_matmul(k, w->type);
+            if (!m) {
+                const quant_info *info = quant_find(w->type);
+                return err_set(e, HEARTH_UNSUPPORTED, "a weight of type %s cannot be multiplied", info ? info->name : "unknown");
+            }
+            prepare want = {.m = m, .x = group->x, .ldx = group->ldx, .cols = w->cols, .n = group->n, .tokens = group->tokens};
+            const prepare *have = find_prepare(j, &want);
+            if (!have) {
+                want.step = round_up((want.n + threads * 2 - 1) / (threads * 2), m->act_step);
+                want.first_task = prepare_tasks;
+                prepare_tasks += (want.n + want.step - 1) / want.step;
+                want.act = (void *)used;
+                used += align64(m->act_bytes(w->cols, group->n));
+                if (want.tokens) {
+                    want.gathered = (void *)used;
+                    used += align64((size_t)want.cols * (size_t)want.n * sizeof(float));
+                }
+                j->prepares[j->prepare_count] = want;
+                have = &j->prepares[j->prepare_count++];
+            }
+            product *p = &j->products[j->product_count++];
+            *p = (product){.m = m, .w = w, .act = have->act, .y = group->y[i], .ldy = group->ldy[i], .n = group->n, .first_task = product_tasks};
+            p->step = rows_per_task(m, w, group->n, threads);
+            product_tasks += (w->rows + p->step - 1) / p->step;
+        }
+    }
+    *bytes = used;
+    return true;
+}
+
+static int64_t task_count_prepare(const job *j) {
+    if (!j->prepare_count) return 0;
+    const prepare *p = &j->prepares[j->prepare_count - 1];
+    return p->first_task + (p->n + p->step - 1) / p->step;
+}
+
+static int64_t task_count_product(const job *j) {
+    if (!j->product_count) return 0;
+    const product *p = &j->products[j->product_count - 1];
+    return p->first_task + (p->w->rows + p->step - 1) / p->step;
+}
+
+static bool run(job *j, const kernels *k, pool *p, const kern_group *groups, int count, kern_scratch *s, err *e) {
+    size_t bytes;
+    if (!plan(j, k, groups, count, pool_threads(p), &bytes, e)) return false;
+    if (!scratch_reserve(s, bytes, e)) return false;
+    for (int i = 0; i < j->prepare_count; i++) {
+        j->prepares[i].act = (char *)s->data + (size_t)j->prepares[i].act;
+        j->prepares[i].gathered = (float *)(void *)((char *)s->data + (size_t)j->prepares[i].gathered);
+    }
+    for (int i = 0; i < j->product_count; i++) j->products[i].act = (char *)s->data + (size_t)j->products[i].act;
+    pool_run(p, task_count_prepare(j), prepare_task, j);
+    pool_run(p, task_count_product(j), product_task, j);
+    return true;
+}
+
+bool kern_mul_groups(const kernels *k, pool *p, const kern_group *groups, int count, kern_scratch *s, err *e) {
+    size_t total = 0;
+    for (int g = 0; g < count; g++) total += (size_t)groups[g].count;
+    prepare *prepares = mem_alloc(total, sizeof *prepares, e);
+    product *products = mem_alloc(total, sizeof *products, e);
+    bool ok = prepares && products;
+    if (ok) ok = run(&(job){.prepares = prepares, .products = products}, k, p, groups, count, s, e);
+    mem_free(prepares);
+    mem_free(products);
+    return ok;
+}
+
+bool kern_mul_many(const kernels *k, pool *p, const kern_weight *const *w, int count, const float *x, int64_t ldx, int64_t n, float *const *y,
+                   const int64_t *ldy, kern_scratch *s, err *e) {
+    prepare prepares[KERN_SHARED];
+    product products[KERN_SHARED];
+    kern_group group = {.count = count, .x = x, .ldx = ldx, .n = n};
+    for (int i = 0; i < count; i++) {
+        group.w[i] = w[i];
+        group.y[i] = y[i];
+        group.ldy[i] = ldy[i];
+    }
+    return run(&(job){.prepares = prepares, .products = products}, k, p, &group, 1, s, e);
+}
+
+bool kern_mul(const kernels *k, pool *p, const kern_weight *w, const float *x, int64_t ldx, int64_t n, float *y, int64_t ldy, kern_scratch *s,
+              err *e) {
+    return kern_mul_many(k, p, &w, 1, x, ldx, n, &y, &ldy, s, e);
+}

@@ -1,0 +1,47 @@
+/* matmul.h: products of weights with activations on a pool of threads. The activations are prepared once for all
+ * weights that read them, then rows are handed to the threads in ranges. */
+#ifndef KERNELS_MATMUL_H
+#define KERNELS_MATMUL_H
+
+#include "base/pool.h"
+#include "kernels/kernels.h"
+
+typedef struct kern_weight {
+    int type;            /* of quant.h */
+    int64_t rows, cols;  /* cols is a multiple of the type's block */
+    const void *data;    /* as in the file */
+    const void *packed;  /* from kern_matmul.pack of the same set, or NULL */
+} kern_weight;
+
+/* Memory for prepared activations; zero-initialised is empty, grows on demand, freed by its owner. One per caller:
+ * two products at once need two. */
+typedef struct kern_scratch {
+    void *data;
+    size_t cap;
+} kern_scratch;
+void kern_scratch_free(kern_scratch *s);
+
+/* y[t * ldy + r] = row r of w . x[t * ldx ...] for n tokens. Fails when memory runs out and when the type cannot be computed with. */
+bool kern_mul(const kernels *k, pool *p, const kern_weight *w, const float *x, int64_t ldx, int64_t n, float *y, int64_t ldy, kern_scratch *s,
+              err *e);
+
+#define KERN_SHARED 4 /* most weights that read the same activations in one call */
+/* The same for several weights (at most KERN_SHARED, equal cols) that read the same x: q, k and v; gate and up. y[i] has ldy[i] floats from token to
+ * token. */
+bool kern_mul_many(const kernels *k, pool *p, const kern_weight *const *w, int count, const float *x, int64_t ldx, int64_t n, float *const *y,
+                   const int64_t *ldy, kern_scratch *s, err *e);
+
+/* Mixture of experts: each group is one expert with the tokens routed to it. All groups run in one parallel loop. */
+typedef struct kern_group {
+    const kern_weight *w[KERN_SHARED]; /* weights that read the same tokens */
+    float *y[KERN_SHARED];             /* token i of the group goes to y[j] + i * ldy[j] */
+    int64_t ldy[KERN_SHARED];
+    int count;
+    const float *x;        /* token i of the group is x + tokens[i] * ldx, or x + i * ldx when tokens is NULL */
+    int64_t ldx;
+    const int32_t *tokens;
+    int64_t n;             /* 0 is allowed and computes nothing */
+} kern_group;
+bool kern_mul_groups(const kernels *k, pool *p, const kern_group *groups, int count, kern_scratch *s, err *e);
+
+#endif

@@ -77,5 +77,7 @@ double gguf_item_f64(const gguf_kv *kv, uint64_t i);
 int64_t gguf_item_i64(const gguf_kv *kv, uint64_t i); /* for unsigned 64-bit: the same bits */
 /* Strings have no fixed size: walk them. Start with cursor = kv->data; returns the next string. */
 gguf_string gguf_next_string(const uint8_t **cursor);
+/* The same for arrays in an array (item is GGUF_ARRAY): an entry without a key. They nest at most 8 deep. */
+gguf_kv gguf_next_array(const uint8_t **cursor);
 
 #endif

@@ -1,0 +1,232 @@
+/* experts.c: mixture of experts. A router scores the experts for each token, a few are chosen, and every chosen
+ * expert computes all of its tokens at once. */
+#include <math.h>
+#include <string.h>
+
+#include "model/model.h"
+
+/* The index of the largest value that is not yet taken (NaN counts as smallest); the lowest index wins a tie. */
+static int take_largest(float *values, int n) {
+    int best = -1;
+    for (int i = 0; i < n; i++) {
+        if (values[i] == -INFINITY || isnan(values[i])) continue;
+        if (best < 0 || values[i] > values[best]) best = i;
+    }
+    if (best >= 0) values[best] = -INFINITY;
+    return best;
+}
+
+static void softmax(float *x, int n) {
+    float max = -INFINITY, sum = 0;
+    for (int i = 0; i < n; i++) max = fmaxf(max, x[i]);
+    for (int i = 0; i < n; i++) sum += x[i] = expf(x[i] - max);
+    for (int i = 0; i < n; i++) x[i] /= sum;
+}
+
+/* Keeps only the best groups of experts: each is scored by its best expert, or by its best two where a bias steers the choice. */
+static void limit_groups(const model_params *p, float *choice, bool two) {
+    int size = p->n_experts / p->n_groups;
+    float scores[MAX_GROUPS];
+    for (int g = 0; g < p->n_groups; g++) {
+        float first = -INFINITY, second = -INFINITY;
+        for (int i = 0; i < size; i++) {
+            float v = choice[g * size + i];
+            if (v > first) second = first, first = v;
+            else if (v > second) second = v;
+        }
+        scores[g] = two && size > 1 ? first + second : first;
+    }
+    bool keep[MAX_GROUPS] = {0};
+    for (int i = 0; i < p->n_groups_used; i++) {
+        int g = take_largest(scores, p->n_groups);
+        if (g >= 0) keep[g] = true;
+    }
+    for (int g = 0; g < p->n_groups; g++)
+        for (int i = 0; i < size && !keep[g]; i++) choice[g * size + i] = -INFINITY;
+}
+
+/* From the router's logits (overwritten) to n_used experts and their weights. choice is scratch of n_experts floats. */
+static void route(const model_params *p, const model_layer *l, float *logits, float *choice, int *chosen, float *weights) {
+    int n = p->n_experts;
+    if (l->router_bias)
+        for (int i = 0; i < n; i++) logits[i] += l->router_bias[i];
+    if (p->gating == GATING_SOFTMAX) softmax(logits, n);
+    if (p->gating == GATING_SIGMOID)
+        for (int i = 0; i < n; i++) logits[i] = 1 / (1 + expf(-logits[i]));
+    for (int i = 0; i < n; i++) choice[i] = logits[i] + (l->choice_bias ? l->choice_bias[i] : 0);
+    if (p->n_groups > 1) limit_groups(p, choice, l->choice_bias != NULL);
+    for (int k = 0; k < p->n_used; k++) {
+        int i = take_largest(choice, n);
+        chosen[k] = i < 0 ? k : i; /* not a number everywhere: any choice gives not a number */
+        weights[k] = logits[chosen[k]];
+    }
+    if (p->gating == GATING_SOFTMAX_CHOSEN) softmax(weights, p->n_used);
+    if (p->norm_chosen) {
+        float sum = 1e-20f;
+        for (int k = 0; k < p->n_used; k++) sum += weights[k];
+        for (int k = 0; k < p->n_used; k++) weights[k] /= sum;
+    }
+    for (int k = 0; k < p->n_used; k++) weights[k] *= p->expert_scale;
+}
+
+void model_activate(const model *m, float *y, const float *gate, const float *up, int64_t n) {
+    switch (m->params.arch->activation) {
+    case ACT_SILU: m->kern->silu_mul(y, gate, up, n); break;
+    case ACT_GELU: m->kern->gelu_mul(y, gate, up, n); break;
+    case ACT_CLAMPED:
+        for (int64_t i = 0; i < n; i++) {
+            float g = fminf(gate[i], 7), u = fminf(fmaxf(up[i], -7), 7);
+            y[i] = (u + 1) * g / (1 + expf(-1.702f * g));
+        }
+        break;
+    }
+}
+
+/* Slots are (token, k) pairs sorted by expert: slot s computes token slot_token[s], and slot_of[t * n_used + k] = s. */
+typedef struct job {
+    const model *m;
+    const model_layer *l;
+    int n, n_used;
+    float *logits, *choice, *weights; /* [n][n_experts], [n][n_experts], [n][n_used] */
+    int *chosen;                      /* [n][n_used] */
+    int *first;                       /* [n_experts + 1]: where an expert's slots begin */
+    int32_t *slot_token, *slot_of;
+    float *gate, *up, *down;          /* [slots][n_ff_expert], .., [slots][n_embd] */
+    float *y;
+} job;
+
+size_t model_experts_floats(const model_params *p, int n) {
+    if (!p->n_experts) return 0;
+    size_t slots = (size_t)n * (size_t)p->n_used;
+    size_t shared = (size_t)n * ((size_t)p->n_ff_shared * 2 + (size_t)p->n_embd);
+    return (size_t)n * (size_t)p->n_experts * 2 + slots * (1 + 2 * (size_t)p->n_ff_expert + (size_t)p->n_embd) + shared;
+}
+
+size_t model_experts_ints(const model_params *p, int n) {
+    return p->n_experts ? (size_t)n * (size_t)p->n_used * 3 + (size_t)p->n_experts + 1 : 0;
+}
+
+static void route_token(void *context, int64_t t, int thread) {
+    (void)thread;
+    job *j = context;
+    int64_t x = j->m->params.n_experts;
+    route(&j->m->params, j->l, j->logits + t * x, j->choice + t * x, j->chosen + t * j->n_used, j->weights + t * j->n_used);
+}
+
+static void activate_slot(void *context, int64_t s, int thread) {
+    (void)thread;
+    job *j = context;
+    int64_t ff = j->m->params.n_ff_expert;
+    const int *first = j->first;
+    int lo = 0, hi = j->m->params.n_experts; /* the expert of this slot, for its biases */
+    while (lo + 1 < hi) {
+        int mid = (lo + hi) / 2;
+        if (first[mid] <= s) lo = mid;
+        else hi = mid;
+    }
+    float *gate = j->gate + s * ff, *up = j->up + s * ff;
+    if (j->l->gate_exps_bias) j->m->kern->add(gate, j->l->gate_exps_bias + (int64_t)lo * ff, 1, ff);
+    if (j->l->up_exps_bias) j->m->kern->add(up, j->l->up_exps_bias + (int64_t)lo * ff, 1, ff);
+    model_activate(j->m, gate, gate, up, ff);
+}
+
+/* Adds up a token's experts, in the order they were chosen, so that the sum does not depend on the other tokens. */
+static void combine_token(void *context, int64_t t, int thread) {
+    (void)thread;
+    job *j = context;
+    int64_t width = j->m->params.n_embd;
+    float *y = j->y + t * width;
+    memset(y, 0, (size_t)width * sizeof *y);
+    for (int k = 0; k < j->n_used; k++) {
+        float w = j->weights[t * j->n_used + k];
+        j->m->kern->add(y, j->down + (int64_t)j->slot_of[t * j->n_used + k] * width, w, width);
+        if (j->l->down_exps_bias) j->m->kern->add(y, j->l->down_exps_bias + (int64_t)j->chosen[t * j->n_used + k] * width, w, width);
+    }
+}
+
+static void sort_slots(job *j) {
+    int n_experts = j->m->params.n_experts, slots = j->n * j->n_used;
+    memset(j->first, 0, (size_t)(n_experts + 1) * sizeof *j->first);
+    for (int s = 0; s < slots; s++) j->first[j->chosen[s] + 1]++;
+    for (int x = 0; x < n_experts; x++) j->first[x + 1] += j->first[x];
+    for (int s = 0; s < slots; s++) {
+        int slot = j->first[j->chosen[s]]++;
+        j->slot_token[slot] = s / j->n_used;
+        j->slot_of[s] = slot;
+    }
+    for (int x = n_experts; x > 0; x--) j->first[x] = j->first[x - 1];
+    j->first[0] = 0;
+}
+
+static kern_weight expert_of(const weight *w, int i) {
+    kern_weight one = w->mat;
+    one.data = (const char *)w->mat.data + w->stride * (size_t)i;
+    return one;
+}
+
+static bool run_experts(job *j, model_run *r, const float *x, err *e) {
+    const model_params *p = &j->m->params;
+    int n_experts = p->n_experts;
+    kern_group *groups = mem_zalloc((size_t)n_experts, sizeof *groups, e);
+    kern_weight *w = mem_alloc((size_t)n_experts * 3, sizeof *w, e);
+    bool ok = groups && w;
+    for (int i = 0; ok && i < n_experts; i++) {
+        w[i * 3] = expert_of(&j->l->gate_exps, i);
+        w[i * 3 + 1] = expert_of(&j->l->up_exps, i);
+        w[i * 3 + 2] = expert_of(&j->l->down_exps, i);
+        int64_t at = j->first[i];
+        groups[i] = (kern_group){.w = {&w[i * 3], &w[i * 3 + 1]}, .count = 2, .x = x, .ldx = p->n_embd, .tokens = j->slot_token + at, .n = j->first[i + 1] - at};
+        groups[i].y[0] = j->gate + at * p->n_ff_expert;
+        groups[i].y[1] = j->up + at * p->n_ff_expert;
+        groups[i].ldy[0] = groups[i].ldy[1] = p->n_ff_expert;
+    }
+    ok = ok && kern_mul_groups(j->m->kern, r->pool, groups, n_experts, &r->scratch, e);
+    if (ok) pool_run(r->pool, (int64_t)j->n * j->n_used, activate_slot, j);
+    for (int i = 0; ok && i < n_experts; i++) {
+        int64_t at = j->first[i];
+        groups[i] = (kern_group){.w = {&w[i * 3 + 2]}, .count = 1, .x = j->gate + at * p->n_ff_expert, .ldx = p->n_ff_expert, .n = j->first[i + 1] - at};
+        groups[i].y[0] = j->down + at * p->n_embd;
+        groups[i].ldy[0] = p->n_embd;
+    }
+    ok = ok && kern_mul_groups(j->m->kern, r->pool, groups, n_experts, &r->scratch, e);
+    mem_free(groups);
+    mem_free(w);
+    return ok;
+}
+
+/* The experts that every token uses, as one: out [n][n_embd], scratch 2 * n * n_ff_shared floats. */
+static bool run_shared(const model *m, const model_layer *l, model_run *r, const float *x, float *out, int n, float *scratch, err *e) {
+    const model_params *p = &m->params;
+    int64_t ff = p->n_ff_shared;
+    float *gate = scratch, *up = gate + (int64_t)n * ff;
+    const kern_weight *const w[2] = {&l->gate_shared.mat, &l->up_shared.mat};
+    if (!kern_mul_many(m->kern, r->pool, w, 2, x, p->n_embd, n, (float *const[]){gate, up}, (const int64_t[]){ff, ff}, &r->scratch, e)) return false;
+    model_activate(m, gate, gate, up, (int64_t)n * ff);
+    return kern_mul(m->kern, r->pool, &l->down_shared.mat, gate, ff, n, out, p->n_embd, &r->scratch, e);
+}
+
+bool model_experts(const model *m, const model_layer *l, model_run *r, const float *x, float *y, int n, float *scratch, int *ints, err *e) {
+    const model_params *p = &m->params;
+    int64_t slots = (int64_t)n * p->n_used;
+    job j = {.m = m, .l = l, .n = n, .n_used = p->n_used, .y = y};
+    j.logits = scratch;
+    j.choice = j.logits + (int64_t)n * p->n_experts;
+    j.weights = j.choice + (int64_t)n * p->n_experts;
+    j.gate = j.weights + slots;
+    j.up = j.gate + slots * p->n_ff_expert;
+    j.down = j.up + slots * p->n_ff_expert;
+    float *shared = j.down + slots * p->n_embd, *shared_scratch = shared + (int64_t)n * p->n_embd;
+    j.chosen = ints;
+    j.slot_token = ints + slots;
+    j.slot_of = j.slot_token + slots;
+    j.first = j.slot_of + slots;
+    if (!kern_mul(m->kern, r->pool, &l->router.mat, x, p->n_embd, n, j.logits, p->n_experts, &r->scratch, e)) return false;
+    pool_run(r->pool, n, route_token, &j);
+    sort_slots(&j);
+    bool has_shared = l->gate_shared.mat.data != NULL;
+    if (has_shared && !run_shared(m, l, r, x, shared, n, shared_scratch, e)) return false;
+    if (!run_experts(&j, r, x, e)) return false;
+    pool_run(r->pool, n, combine_token, &j); /* y may be x: only from here on is it written */
+    if (has_shared) m->kern->add(y, shared, 1, (int64_t)n * p->n_embd);
+    return true;
+}

@@ -1,0 +1,437 @@
+/* forward.c: the forward pass, top to bottom. A pass computes n tokens of one conversation: shapes in comments are
+ * [tokens][width], row-major. Every step treats each token on its own, so results do not depend on how a text is cut into passes. */
+#include <math.h>
+#include <string.h>
+
+#include "model/model.h"
+#include "quant/quant.h"
+
+/* Rows of queries that one attention task takes; enough to use a key several times while it is in registers. */
+#define ATTENTION_ROWS 32
+
+typedef struct pass {
+    const model *m;
+    const model_params *p;
+    model_run *run;
+    kv_seq *kv;
+    const int32_t *tokens;
+    int n;
+    int64_t start;   /* position of the first token */
+    err *e;
+
+    /* the layer being computed */
+    int index;
+    const model_layer *l;
+    const layer_params *lp;
+
+    /* buffers */
+    float *x;        /* [n][n_embd] the residual stream */
+    float *h;        /* [n][n_embd] input and output of a part */
+    float *q, *k, *v;
+    int64_t ldq, ldk, ldv;
+    float *qkv;      /* [n][..] what q, k and v point into */
+    float *attn;     /* [n][n_heads * v_dim] */
+    float *wide;     /* latent attention: [n][n_heads * (kv_rank + n_rot)] queries, then [n][n_heads * kv_rank] results */
+    float *gate, *up;/* [n][n_ff] */
+    float *cosines, *sines;               /* [n][n_rot / 2] of layers that see all */
+    float *window_cosines, *window_sines; /* of windowed ones */
+    float *experts;
+    int *expert_ints;
+    char *thread_memory;
+    size_t thread_bytes;
+    int heads_per_task, tokens_per_task;
+} pass;
+
+typedef struct widths {
+    int64_t heads, qkv, attn, wide, ff;
+} widths;
+
+/* The widest of every buffer over all layers. */
+static widths find_widths(const model_params *p) {
+    widths w = {0};
+    bool latent = (p->arch->traits & ARCH_LATENT) != 0;
+    for (int i = 0; i < p->n_layers; i++) {
+        const layer_params *l = &p->layers[i];
+        int64_t q = (int64_t)l->n_heads * p->k_dim, kv = (int64_t)l->n_kv_heads * (p->k_dim + p->v_dim);
+        int64_t qkv = latent ? q + p->q_rank + p->kv_rank + p->n_rot : q + kv;
+        int64_t attn = (int64_t)l->n_heads * p->v_dim;
+        int64_t ff = (p->arch->traits & ARCH_FUSED_UP) ? 2 * (int64_t)l->n_ff : l->n_ff;
+        if (l->n_heads > w.heads) w.heads = l->n_heads;
+        if (qkv > w.qkv) w.qkv = qkv;
+        if (attn > w.attn) w.attn = attn;
+        if (!l->experts && ff > w.ff) w.ff = ff;
+    }
+    if (latent) w.wide = w.heads * (2 * (int64_t)p->kv_rank + p->n_rot);
+    return w;
+}
+
+static size_t aligned(size_t bytes) { return (bytes + 63) & ~(size_t)63; }
+
+/* What one thread needs in attention: gathered queries and results, and what the kernel asks for. */
+static size_t attention_bytes(const kv_layer *l, int rows, size_t n_blocks) {
+    size_t r = (size_t)rows;
+    return aligned(r * (size_t)l->k_dim * 4) + aligned(r * (size_t)l->v_dim * 4) + 2 * aligned(r * 8) + aligned(r * 4) +
+           2 * aligned(n_blocks * sizeof(void *)) + aligned(kern_attention_scratch(rows, l->k_dim, l->v_dim) * 4);
+}
+
+static void *carve(char **at, size_t bytes) {
+    void *p = *at;
+    *at += aligned(bytes);
+    return p;
+}
+
+/* Cuts the run's memory into the buffers of this pass, growing it first when it is too small. */
+static bool make_buffers(pass *s) {
+    const model_params *p = s->p;
+    size_t n = (size_t)s->n, half = (size_t)p->n_rot / 2, n_blocks = s->kv->n_blocks;
+    widths w = find_widths(p);
+    int threads = pool_threads(s->run->pool);
+    int rows = w.heads > ATTENTION_ROWS ? (int)w.heads : ATTENTION_ROWS;
+    for (int i = 0; i < p->n_layers; i++) {
+        size_t b = attention_bytes(&s->m->kv.layers[i], rows, n_blocks);
+        if (b > s->thread_bytes) s->thread_bytes = b;
+    }
+    const size_t sizes[] = {n * (size_t)p->n_embd * 4, n * (size_t)p->n_embd * 4, n * (size_t)w.qkv * 4, n * (size_t)w.attn * 4,
+                            n * (size_t)w.wide * 4,    n * (size_t)w.ff * 4,      n * (size_t)w.ff * 4,  n * half * 4,
+                            n * half * 4,              n * half * 4,              n * half * 4,          model_experts_floats(p, s->n) * 4,
+                            model_experts_ints(p, s->n) * sizeof(int), s->thread_bytes * (size_t)threads};
+    enum { N = sizeof sizes / sizeof *sizes };
+    size_t total = 0;
+    for (int i = 0; i < N; i++) total += aligned(sizes[i]);
+    if (total > s->run->bytes) {
+        mem_free(s->run->memory);
+        s->run->bytes = 0;
+        s->run->memory = mem_aligned(total, 1, s->e);
+        if (!s->run->memory) return false;
+        s->run->bytes = total;
+    }
+    void *parts[N];
+    char *at = s->run->memory;
+    for (int i = 0; i < N; i++) parts[i] = carve(&at, sizes[i]);
+    s->x = parts[0], s->h = parts[1], s->qkv = parts[2], s->attn = parts[3], s->wide = parts[4], s->gate = parts[5], s->up = parts[6];
+    s->cosines = parts[7], s->sines = parts[8], s->window_cosines = parts[9], s->window_sines = parts[10];
+    s->experts = parts[11], s->expert_ints = parts[12], s->thread_memory = parts[13];
+    return true;
+}
+
+static void for_tokens(pass *s, pool_task *task) { pool_run(s->run->pool, s->n, task, s); }
+
+static bool multiply(pass *s, const weight *w, const float *x, int64_t ldx, float *y, int64_t ldy) {
+    return kern_mul(s->m->kern, s->run->pool, &w->mat, x, ldx, s->n, y, ldy, &s->run->scratch, s->e);
+}
+
+/* ---- before the layers ---- */
+
+static void embed_token(void *context, int64_t t, int thread) {
+    (void)thread;
+    pass *s = context;
+    const model *m = s->m;
+    int64_t width = s->p->n_embd;
+    const quant_info *q = quant_find(m->embed.mat.type);
+    float *x = s->x + t * width;
+    q->decode(x, (const char *)m->embed.mat.data + quant_bytes(q, (uint64_t)width) * (size_t)s->tokens[t], width);
+    if (s->p->embed_scale != 1)
+        for (int64_t i = 0; i < width; i++) x[i] *= s->p->embed_scale;
+    int64_t half = s->p->n_rot / 2;
+    const float *full = s->run->long_context && m->rope.full_long ? m->rope.full_long : m->rope.full;
+    const float *window = s->run->long_context && m->rope.full_long ? m->rope.full_long : m->rope.window;
+    rope_angles(m, full, s->start + t, s->cosines + t * half, s->sines + t * half);
+    rope_angles(m, window, s->start + t, s->window_cosines + t * half, s->window_sines + t * half);
+}
+
+/* ---- attention ---- */
+
+static void store_row(const pass *s, uint8_t *to, const float *from, int64_t n) {
+    if (s->m->kv.type == QUANT_F32) memcpy(to, from, (size_t)n * sizeof *from);
+    else s->m->kern->to_f16((uint16_t *)(void *)to, from, n);
+}
+
+static void rotate_head(const pass *s, float *head, int64_t t) {
+    int64_t half = s->p->n_rot / 2;
+    const float *c = s->lp->windowed ? s->window_cosines : s->cosines, *sn = s->lp->windowed ? s->window_sines : s->sines;
+    if (s->lp->rotated) rope_rotate(s->p->arch->rope, head, s->p->n_rot, c + t * half, sn + t * half);
+}
+
+/* Norms of queries or keys: over each head, or over all of them together. */
+static void norm_heads(const pass *s, float *x, const float *w, int n_heads) {
+    int64_t dim = s->p->k_dim;
+    if (s->p->arch->traits & ARCH_QK_NORM_WHOLE) s->m->kern->rms_norm(x, x, w, n_heads * dim, s->p->eps);
+    else
+        for (int i = 0; i < n_heads; i++) s->m->kern->rms_norm(x + i * dim, x + i * dim, w, dim, s->p->eps);
+}
+
+/* Bias, norm, rotation; keys and values go to the cache. */
+static void finish_qkv(void *context, int64_t t, int thread) {
+    (void)thread;
+    pass *s = context;
+    const model_layer *l = s->l;
+    const kernels *kern = s->m->kern;
+    int heads = s->lp->n_heads, kv_heads = s->lp->n_kv_heads, kd = s->p->k_dim, vd = s->p->v_dim;
+    float *q = s->q + t * s->ldq, *k = s->k + t * s->ldk, *v = s->v + t * s->ldv;
+    if (l->qkv_bias) kern->add(q, l->qkv_bias, 1, s->ldq);
+    if (l->q_bias) kern->add(q, l->q_bias, 1, (int64_t)heads * kd);
+    if (l->k_bias) kern->add(k, l->k_bias, 1, (int64_t)kv_heads * kd);
+    if (l->v_bias) kern->add(v, l->v_bias, 1, (int64_t)kv_heads * vd);
+    if (l->q_norm) norm_heads(s, q, l->q_norm, heads);
+    if (l->k_norm) norm_heads(s, k, l->k_norm, kv_heads);
+    for (int i = 0; i < heads; i++) rotate_head(s, q + i * kd, t);
+    for (int i = 0; i < kv_heads; i++) {
+        rotate_head(s, k + i * kd, t);
+        store_row(s, kv_key(s->kv, s->index, i, (size_t)(s->start + t)), k + i * kd, kd);
+        store_row(s, kv_value(s->kv, s->index, i, (size_t)(s->start + t)), v + i * vd, vd);
+    }
+}
+
+/* One task: some heads that share a key-value head, for some tokens. */
+static void attend(void *context, int64_t task, int thread) {
+    pass *s = context;
+    const kv_layer *kl = &s->m->kv.layers[s->index];
+    int group = s->lp->n_heads / kl->n_heads, hpt = s->heads_per_task, parts = group / hpt;
+    int tiles = (s->n + s->tokens_per_task - 1) / s->tokens_per_task;
+    int kv_head = (int)(task / (parts * tiles)), part = (int)(task / tiles % parts), tile = (int)(task % tiles);
+    int head = kv_head * group + part * hpt, t0 = tile * s->tokens_per_task;
+    int n_tokens = s->n - t0 < s->tokens_per_task ? s->n - t0 : s->tokens_per_task;
+    int rows = n_tokens * hpt;
+
+    char *at = s->thread_memory + (size_t)thread * s->thread_bytes;
+    float *q = carve(&at, (size_t)rows * (size_t)kl->k_dim * 4), *out = carve(&at, (size_t)rows * (size_t)kl->v_dim * 4);
+    int64_t *first = carve(&at, (size_t)rows * 8), *last = carve(&at, (size_t)rows * 8);
+    float *sinks = carve(&at, (size_t)rows * 4);
+    size_t n_blocks = s->kv->n_blocks;
+    const uint8_t **k = carve(&at, n_blocks * sizeof *k), **v = carve(&at, n_blocks * sizeof *v);
+    for (size_t b = 0; b < n_blocks; b++) {
+        k[b] = s->kv->blocks[b] + kl->k_offset + (size_t)kv_head * kl->k_head;
+        v[b] = s->kv->blocks[b] + kl->v_offset + (size_t)kv_head * kl->v_head;
+    }
+    for (int t = 0; t < n_tokens; t++) {
+        int64_t position = s->start + t0 + t;
+        for (int i = 0; i < hpt; i++) {
+            int row = t * hpt + i;
+            memcpy(q + (int64_t)row * kl->k_dim, s->q + (t0 + t) * s->ldq + (int64_t)(head + i) * kl->k_dim, (size_t)kl->k_dim * sizeof *q);
+            last[row] = position;
+            first[row] = s->lp->windowed && position >= s->p->window ? position - s->p->window + 1 : 0;
+            if (s->l->sinks) sinks[row] = s->l->sinks[head + i];
+        }
+    }
+    s->m->kern->attention(&(kern_attention){
+        .q = q, .ldq = kl->k_dim, .out = out, .ldo = kl->v_dim, .n_q = rows, .first = first, .last = last, .sink = s->l->sinks ? sinks : NULL,
+        .k_dim = kl->k_dim, .v_dim = kl->v_dim, .scale = s->p->attention_scale, .cap = s->p->attention_cap, .kv_type = s->m->kv.type,
+        .k = k, .v = v, .k_stride = kl->k_stride, .v_stride = kl->v_stride, .block = KV_BLOCK, .scratch = (float *)(void *)at});
+    int64_t ldo = (int64_t)s->lp->n_heads * kl->v_dim;
+    for (int row = 0; row < rows; row++) {
+        int t = row / hpt, i = row % hpt;
+        memcpy(s->attn + (t0 + t) * ldo + (int64_t)(head + i) * kl->v_dim, out + (int64_t)row * kl->v_dim, (size_t)kl->v_dim * sizeof *out);
+    }
+}
+
+/* Splits heads and tokens into tasks: all heads of a group together read a key once, but every thread must have work. */
+static void attend_all(pass *s) {
+    const kv_layer *kl = &s->m->kv.layers[s->index];
+    int group = s->lp->n_heads / kl->n_heads, threads = pool_threads(s->run->pool);
+    s->heads_per_task = group;
+    s->tokens_per_task = group >= ATTENTION_ROWS ? 1 : ATTENTION_ROWS / group;
+    int64_t tiles = (s->n + s->tokens_per_task - 1) / s->tokens_per_task;
+    while (s->heads_per_task % 2 == 0 && kl->n_heads * (group / s->heads_per_task) * tiles < 2 * threads) s->heads_per_task /= 2;
+    pool_run(s->run->pool, kl->n_heads * (group / s->heads_per_task) * tiles, attend, s);
+}
+
+/* h [n][n_embd] -> attn [n][n_heads * v_dim] */
+static bool attention(pass *s) {
+    const model_layer *l = s->l;
+    int64_t q = (int64_t)s->lp->n_heads * s->p->k_dim, k = (int64_t)s->lp->n_kv_heads * s->p->k_dim, v = (int64_t)s->lp->n_kv_heads * s->p->v_dim;
+    if (l->qkv.mat.data) {
+        s->q = s->qkv, s->k = s->qkv + q, s->v = s->k + k;
+        s->ldq = s->ldk = s->ldv = q + k + v;
+        if (!multiply(s, &l->qkv, s->h, s->p->n_embd, s->qkv, s->ldq)) return false;
+    } else {
+        s->q = s->qkv, s->k = s->q + s->n * q, s->v = s->k + s->n * k;
+        s->ldq = q, s->ldk = k, s->ldv = v;
+        const kern_weight *const w[3] = {&l->q.mat, &l->k.mat, &l->v.mat};
+        if (!kern_mul_many(s->m->kern, s->run->pool, w, 3, s->h, s->p->n_embd, s->n, (float *const[]){s->q, s->k, s->v}, (const int64_t[]){q, k, v},
+                           &s->run->scratch, s->e)) return false;
+    }
+    for_tokens(s, finish_qkv);
+    attend_all(s);
+    return true;
+}
+
+/* ---- latent attention: one compressed row per token serves all heads as key and as value ---- */
+
+/* k holds [latent, rotated part] of the token; norm, rotate and keep it. The rotated part of every query is rotated too. */
+static void finish_latent(void *context, int64_t t, int thread) {
+    (void)thread;
+    pass *s = context;
+    int rank = s->p->kv_rank, rot = s->p->n_rot, nope = s->p->k_dim - rot;
+    float *k = s->k + t * s->ldk;
+    s->m->kern->rms_norm(k, k, s->l->kv_a_norm, rank, s->p->eps);
+    rotate_head(s, k + rank, t);
+    store_row(s, kv_key(s->kv, s->index, 0, (size_t)(s->start + t)), k, rank + rot);
+    for (int i = 0; i < s->lp->n_heads; i++) {
+        float *head = s->q + t * s->ldq + (int64_t)i * s->p->k_dim;
+        rotate_head(s, head + nope, t);
+        memcpy(s->wide + (t * s->lp->n_heads + i) * (rank + rot) + rank, head + nope, (size_t)rot * sizeof *head);
+    }
+}
+
+static void norm_q_a(void *context, int64_t t, int thread) {
+    (void)thread;
+    pass *s = context;
+    float *x = s->v + t * s->p->q_rank;
+    s->m->kern->rms_norm(x, x, s->l->q_a_norm, s->p->q_rank, s->p->eps);
+}
+
+/* One matrix per head: y head i = w[i] . x head i, for all tokens. */
+static bool multiply_heads(pass *s, const weight *w, const float *x, int64_t x_head, int64_t ldx, float *y, int64_t y_head, int64_t ldy) {
+    int heads = s->lp->n_heads;
+    kern_group *groups = mem_zalloc((size_t)heads, sizeof *groups, s->e);
+    kern_weight *mats = mem_alloc((size_t)heads, sizeof *mats, s->e);
+    bool ok = groups && mats;
+    for (int i = 0; ok && i < heads; i++) {
+        mats[i] = w->mat;
+        mats[i].data = (const char *)w->mat.data + w->stride * (size_t)i;
+        groups[i] = (kern_group){.w = {&mats[i]}, .count = 1, .x = x + i * x_head, .ldx = ldx, .n = s->n};
+        groups[i].y[0] = y + i * y_head;
+        groups[i].ldy[0] = ldy;
+    }
+    ok = ok && kern_mul_groups(s->m->kern, s->run->pool, groups, heads, &s->run->scratch, s->e);
+    mem_free(groups);
+    mem_free(mats);
+    return ok;
+}
+
+static bool latent_attention(pass *s) {
+    const model_layer *l = s->l;
+    const model_params *p = s->p;
+    int64_t heads = s->lp->n_heads, q = heads * p->k_dim, wide = p->kv_rank + p->n_rot;
+    s->q = s->qkv, s->k = s->q + s->n * q, s->v = s->k + s->n * wide;
+    s->ldq = q, s->ldk = wide;
+    if (p->q_rank) {
+        const kern_weight *const w[2] = {&l->q_a.mat, &l->kv_a.mat};
+        if (!kern_mul_many(s->m->kern, s->run->pool, w, 2, s->h, p->n_embd, s->n, (float *const[]){s->v, s->k}, (const int64_t[]){p->q_rank, wide},
+                           &s->run->scratch, s->e)) return false;
+        for_tokens(s, norm_q_a);
+        if (!multiply(s, &l->q_b, s->v, p->q_rank, s->q, q)) return false;
+    } else {
+        const kern_weight *const w[2] = {&l->q.mat, &l->kv_a.mat};
+        if (!kern_mul_many(s->m->kern, s->run->pool, w, 2, s->h, p->n_embd, s->n, (float *const[]){s->q, s->k}, (const int64_t[]){q, wide},
+                           &s->run->scratch, s->e)) return false;
+    }
+    /* The key expansion is moved to the query: q . (B c) = (B' q) . c */
+    if (!multiply_heads(s, &l->k_b, s->q, p->k_dim, q, s->wide, wide, heads * wide)) return false;
+    for_tokens(s, finish_latent);
+    /* Attention over the latent rows gives latent results, which the value expansion turns into heads. */
+    float *heads_out = s->attn, *latent_out = s->wide + s->n * heads * wide;
+    s->q = s->wide, s->ldq = heads * wide;
+    s->attn = latent_out;
+    attend_all(s);
+    s->attn = heads_out;
+    return multiply_heads(s, &l->v_b, latent_out, p->kv_rank, heads * p->kv_rank, s->attn, p->v_dim, heads * p->v_dim);
+}
+
+/* ---- feed-forward ---- */
+
+static void activate_token(void *context, int64_t t, int thread) {
+    (void)thread;
+    pass *s = context;
+    int64_t ff = s->lp->n_ff;
+    bool fused = (s->p->arch->traits & ARCH_FUSED_UP) != 0;
+    float *up = s->up + t * (fused ? 2 * ff : ff);
+    const float *gate = fused ? up : s->gate + t * ff;
+    if (s->l->gate_bias) s->m->kern->add(s->gate + t * ff, s->l->gate_bias, 1, ff);
+    if (s->l->up_bias) s->m->kern->add(up, s->l->up_bias, 1, fused ? 2 * ff : ff);
+    model_activate(s->m, s->gate + t * ff, gate, fused ? up + ff : up, ff);
+}
+
+/* h [n][n_embd] -> h */
+static bool feed_forward(pass *s) {
+    const model_layer *l = s->l;
+    int64_t ff = s->lp->n_ff, width = s->p->n_embd;
+    if (s->lp->experts) return model_experts(s->m, l, s->run, s->h, s->h, s->n, s->experts, s->expert_ints, s->e);
+    bool ok;
+    if (l->gate.mat.data) {
+        const kern_weight *const w[2] = {&l->gate.mat, &l->up.mat};
+        ok = kern_mul_many(s->m->kern, s->run->pool, w, 2, s->h, width, s->n, (float *const[]){s->gate, s->up}, (const int64_t[]){ff, ff}, &s->run->scratch, s->e);
+    } else {
+        ok = multiply(s, &l->up, s->h, width, s->up, 2 * ff);
+    }
+    if (!ok) return false;
+    for_tokens(s, activate_token);
+    return multiply(s, &l->down, s->gate, ff, s->h, width);
+}
+
+/* ---- between the parts ---- */
+
+static void norm_attn(void *context, int64_t t, int thread) {
+    (void)thread;
+    pass *s = context;
+    int64_t width = s->p->n_embd;
+    if (s->l->attn_norm) s->m->kern->rms_norm(s->h + t * width, s->x + t * width, s->l->attn_norm, width, s->p->eps);
+    else memcpy(s->h + t * width, s->x + t * width, (size_t)width * sizeof *s->h);
+}
+
+static void add_part(const pass *s, int64_t t, const float *bias, const float *post_norm) {
+    int64_t width = s->p->n_embd;
+    float *h = s->h + t * width;
+    if (bias) s->m->kern->add(h, bias, 1, width);
+    if (post_norm) s->m->kern->rms_norm(h, h, post_norm, width, s->p->eps);
+    s->m->kern->add(s->x + t * width, h, s->p->residual_scale, width);
+}
+
+/* Adds attention to the stream and norms it for the feed-forward part. */
+static void after_attention(void *context, int64_t t, int thread) {
+    (void)thread;
+    pass *s = context;
+    int64_t width = s->p->n_embd;
+    add_part(s, t, s->l->out_bias, s->l->attn_post_norm);
+    if (s->l->ffn_norm) s->m->kern->rms_norm(s->h + t * width, s->x + t * width, s->l->ffn_norm, width, s->p->eps);
+    else memcpy(s->h + t * width, s->x + t * width, (size_t)width * sizeof *s->h);
+}
+
+static void after_feed_forward(void *context, int64_t t, int thread) {
+    (void)thread;
+    pass *s = context;
+    add_part(s, t, s->lp->experts ? NULL : s->l->down_bias, s->l->ffn_post_norm);
+}
+
+static bool layer(pass *s, int index) {
+    s->index = index;
+    s->l = &s->m->layers[index];
+    s->lp = &s->p->layers[index];
+    for_tokens(s, norm_attn);
+    bool latent = (s->p->arch->traits & ARCH_LATENT) != 0;
+    if (!(latent ? latent_attention(s) : attention(s))) return false;
+    int64_t width = (int64_t)s->lp->n_heads * s->p->v_dim;
+    if (!multiply(s, &s->l->out, s->attn, width, s->h, s->p->n_embd)) return false;
+    for_tokens(s, after_attention);
+    if (!feed_forward(s)) return false;
+    for_tokens(s, after_feed_forward);
+    return true;
+}
+
+/* x of the last n_logits tokens -> logits [n_logits][n_vocab] */
+static bool write_logits(pass *s, float *logits, int n_logits) {
+    const model_params *p = s->p;
+    int64_t width = p->n_embd, from = s->n - n_logits;
+    for (int64_t t = from; t < s->n; t++) s->m->kern->rms_norm(s->h + t * width, s->x + t * width, s->m->output_norm, width, p->eps);
+    if (!kern_mul(s->m->kern, s->run->pool, &s->m->output.mat, s->h + from * width, width, n_logits, logits, p->n_vocab, &s->run->scratch, s->e)) return false;
+    int64_t total = (int64_t)n_logits * p->n_vocab;
+    if (p->logit_scale != 1)
+        for (int64_t i = 0; i < total; i++) logits[i] *= p->logit_scale;
+    if (p->logit_cap > 0)
+        for (int64_t i = 0; i < total; i++) logits[i] = tanhf(logits[i] / p->logit_cap) * p->logit_cap;
+    return true;
+}
+
+bool model_forward(const model *m, model_run *r, kv_seq *kv, const int32_t *tokens, int n, float *logits, int n_logits, err *e) {
+    pass s = {.m = m, .p = &m->params, .run = r, .kv = kv, .tokens = tokens, .n = n, .start = (int64_t)kv->length, .e = e};
+    for (int i = 0; i < n; i++)
+        if (tokens[i] < 0 || tokens[i] >= m->params.n_vocab)
+            return err_set(e, HEARTH_ARGUMENT, "the token %d is not one of the model's %d", tokens[i], m->params.n_vocab);
+    if (!kv_seq_reserve(kv, (size_t)n, e) || !make_buffers(&s)) return false;
+    for_tokens(&s, embed_token);
+    for (int i = 0; i < m->params.n_layers; i++)
+        if (!layer(&s, i)) return false;
+    if (n_logits > 0 && !write_logits(&s, logits, n_logits)) return false;
+    kv->length += (size_t)n;
+    return true;
+}

@@ -1,0 +1,51 @@
+#include "model/model.h"
+
+#include "quant/quant.h"
+
+void *model_own(model *m, size_t count, size_t size, err *e) {
+    if (m->n_owned == m->cap_owned) {
+        size_t cap = m->cap_owned * 2 + 16;
+        void **owned = mem_realloc(m->owned, cap, sizeof *owned, e);
+        if (!owned) return NULL;
+        m->owned = owned;
+        m->cap_owned = cap;
+    }
+    void *p = mem_aligned(count, size, e);
+    if (p) m->owned[m->n_owned++] = p;
+    return p;
+}
+
+/* Latent attention keeps one compressed row per token for all heads; its values are the front of its keys. */
+static bool lay_out_kv(model *m, int kv_type, err *e) {
+    const model_params *p = &m->params;
+    bool latent = (p->arch->traits & ARCH_LATENT) != 0;
+    if (!kv_layout_init(&m->kv, p->n_layers, kv_type, e)) return false;
+    for (int i = 0; i < p->n_layers; i++) {
+        bool ok = latent ? kv_layout_set(&m->kv, i, 1, p->kv_rank + p->n_rot, p->kv_rank, true, e)
+                         : kv_layout_set(&m->kv, i, p->layers[i].n_kv_heads, p->k_dim, p->v_dim, false, e);
+        if (!ok) return false;
+    }
+    return true;
+}
+
+bool model_load(model *m, const gguf *g, const kernels *k, int kv_type, err *e) {
+    *m = (model){.file = g, .kern = k};
+    bool ok = model_params_read(&m->params, g, e) && model_load_tensors(m, e) && model_load_rope(m, e) && lay_out_kv(m, kv_type, e);
+    if (!ok) model_free(m);
+    return ok;
+}
+
+void model_free(model *m) {
+    for (size_t i = 0; i < m->n_owned; i++) mem_free(m->owned[i]);
+    mem_free(m->owned);
+    mem_free(m->layers);
+    kv_layout_free(&m->kv);
+    model_params_free(&m->params);
+    *m = (model){0};
+}
+
+void model_run_free(model_run *r) {
+    kern_scratch_free(&r->scratch);
+    mem_free(r->memory);
+    *r = (model_run){0};
+}

@@ -1,0 +1,99 @@
+/* model.h: a model's weights and the forward pass.
+ *
+ *   params.c    hyperparameters, checked
+ *   tensors.c   one table of tensor names and shapes, loaded and checked
+ *   rope.c      rotation tables
+ *   experts.c   routing and mixture of experts
+ *   forward.c   the forward pass, top to bottom */
+#ifndef MODEL_MODEL_H
+#define MODEL_MODEL_H
+
+#include "base/pool.h"
+#include "kernels/matmul.h"
+#include "kv/kv.h"
+#include "model/params.h"
+
+/* A weight: one matrix, or with experts n of them of the same shape. data is NULL when the model has none. */
+typedef struct weight {
+    kern_weight mat;       /* the first (or only) matrix */
+    int n;
+    size_t stride;         /* bytes from one matrix to the next */
+} weight;
+
+/* Matrices point into the file's mapping. Vectors are float, owned by the model; NULL when absent. */
+typedef struct model_layer {
+    float *attn_norm, *attn_post_norm, *ffn_norm, *ffn_post_norm;
+    /* attention: fused or apart */
+    weight q, k, v, qkv, out;
+    float *q_bias, *k_bias, *v_bias, *qkv_bias, *out_bias;
+    float *q_norm, *k_norm, *sinks;
+    /* latent attention */
+    weight q_a, q_b, kv_a, k_b, v_b, kv_b;
+    float *q_a_norm, *kv_a_norm;
+    /* feed-forward */
+    weight gate, up, down;
+    float *gate_bias, *up_bias, *down_bias;
+    /* experts: a router, many small feed-forward parts, and one that is always used */
+    weight router, gate_exps, up_exps, down_exps, gate_shared, up_shared, down_shared;
+    float *router_bias, *choice_bias, *gate_exps_bias, *up_exps_bias, *down_exps_bias;
+} model_layer;
+
+/* Inverse frequencies of n_rot / 2 pairs, for layers that see all and for windowed ones. */
+typedef struct model_rope {
+    float *full, *window;
+    float *full_long;      /* longrope: for conversations beyond the original context; else NULL */
+    float factor;
+} model_rope;
+
+typedef struct model {
+    model_params params;
+    const gguf *file;
+    const kernels *kern;
+    model_layer *layers;
+    weight embed, output;
+    float *output_norm;
+    model_rope rope;
+    kv_layout kv;
+    void **owned;          /* memory of vectors and derived weights */
+    size_t n_owned, cap_owned;
+} model;
+
+/* g must stay open while the model lives. */
+bool model_load(model *m, const gguf *g, const kernels *k, int kv_type, err *e);
+void model_free(model *m);
+/* Memory that lives as long as the model. */
+void *model_own(model *m, size_t count, size_t size, err *e);
+
+bool model_load_tensors(model *m, err *e);
+bool model_load_rope(model *m, err *e);
+
+/* cos and sin of n_rot / 2 angles for position. */
+void rope_angles(const model *m, const float *inverse_frequencies, int64_t position, float *cosines, float *sines);
+/* Rotates the first n_rot dimensions of a head. */
+void rope_rotate(arch_rope style, float *head, int n_rot, const float *cosines, const float *sines);
+
+/* Buffers of a forward pass, grown on demand; one per running pass. Zero-initialised is empty. */
+typedef struct model_run {
+    pool *pool;
+    bool long_context; /* use the frequencies for conversations beyond the original context */
+    kern_scratch scratch;
+    void *memory;
+    size_t bytes;
+} model_run;
+void model_run_free(model_run *r);
+
+/* The most tokens that one pass takes. */
+enum { MODEL_CHUNK = 512 };
+
+/* Computes n tokens (1..MODEL_CHUNK) that follow those in kv, which must have room for them, and extends it. logits receives
+ * n_vocab values for each of the last n_logits tokens. On failure kv is as before. */
+bool model_forward(const model *m, model_run *r, kv_seq *kv, const int32_t *tokens, int n, float *logits, int n_logits, err *e);
+
+/* The feed-forward part of a layer with experts, for n tokens: y = moe(x), where y may be x. Scratch floats and ints as model_experts_floats / _ints say. */
+bool model_experts(const model *m, const model_layer *l, model_run *r, const float *x, float *y, int n, float *scratch, int *ints, err *e);
+size_t model_experts_floats(const model_params *p, int n);
+size_t model_experts_ints(const model_params *p, int n);
+/* y = activation(gate) * up */
+void model_activate(const model *m, float *y, const float *gate, const float *up, int64_t n);
+
+#endif

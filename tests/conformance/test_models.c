@@ -1,0 +1,208 @@
+/* Every architecture against logits that Hugging Face transformers computed: the exact path closely, however the tokens are fed
+ * and on however many threads, and every other kernel set by its divergence. */
+#include "tools/support.h"
+
+#include <jansson.h>
+#include <math.h>
+
+#include "model/model.h"
+#include "quant/quant.h"
+
+static const char *const names[] = {"deepseek2-lite", "deepseek3", "gemma2", "gemma3", "gpt-oss", "granite", "granitemoe", "llama",
+                                    "llama3-rope",    "mistral",   "olmo2",  "phi3",   "qwen2",   "qwen3",   "qwen3moe",   "smollm3"};
+enum { N_NAMES = sizeof names / sizeof *names };
+
+typedef struct fixture {
+    const char *name;
+    gguf *file;
+    json_t *json;
+    buf reference;
+    pool *pool;
+} fixture;
+
+typedef struct sequence {
+    int32_t ids[512];
+    int n;
+    const json_t *positions;
+    size_t offset_rows;
+    const json_t *greedy;
+} sequence;
+
+static fixture open_fixture(const char *name) {
+    char path[64];
+    err e = {0};
+    fixture f = {.name = name};
+    snprintf(path, sizeof path, "models/%s.gguf", name);
+    f.file = gguf_open(kit_path(path), &e);
+    if (!f.file) fail_msg("%s", e.text);
+    snprintf(path, sizeof path, "models/%s.json", name);
+    f.json = json_load_file(kit_path(path), 0, NULL);
+    assert_non_null(f.json);
+    snprintf(path, sizeof path, "models/%s.f32", name);
+    f.reference = slurp(kit_path(path));
+    return f;
+}
+
+static void close_fixture(fixture *f) {
+    gguf_close(f->file);
+    json_decref(f->json);
+    buf_free(&f->reference);
+}
+
+static sequence get_sequence(const fixture *f, size_t i) {
+    const json_t *j = json_array_get(json_object_get(f->json, "sequences"), i);
+    assert_non_null(j);
+    const json_t *ids = json_object_get(j, "ids");
+    sequence s = {.n = (int)json_array_size(ids), .positions = json_object_get(j, "positions"), .greedy = json_object_get(j, "greedy_next")};
+    s.offset_rows = (size_t)json_integer_value(json_object_get(j, "offset_rows"));
+    assert_true(s.n > 0 && s.n <= 480);
+    for (int k = 0; k < s.n; k++) s.ids[k] = (int32_t)json_integer_value(json_array_get(ids, (size_t)k));
+    return s;
+}
+
+/* Logits of every position, tokens fed in passes of chunk. */
+static float *all_logits(const model *m, pool *p, const int32_t *ids, int n, int chunk) {
+    err e = {0};
+    size_t row = (size_t)m->params.n_vocab;
+    float *logits = malloc(row * (size_t)n * sizeof *logits);
+    model_run run = {.pool = p};
+    kv_seq kv = {.layout = &m->kv};
+    for (int at = 0; at < n; at += chunk) {
+        int count = n - at < chunk ? n - at : chunk;
+        if (!model_forward(m, &run, &kv, ids + at, count, logits + row * (size_t)at, count, &e)) fail_msg("%s", e.text);
+    }
+    model_run_free(&run);
+    kv_seq_free(&kv);
+    return logits;
+}
+
+static double deviation(const float *x, size_t n) {
+    double mean = 0, square = 0;
+    for (size_t i = 0; i < n; i++) mean += x[i];
+    mean /= (double)n;
+    for (size_t i = 0; i < n; i++) square += (x[i] - mean) * (x[i] - mean);
+    return sqrt(square / (double)n);
+}
+
+static double divergence(const float *p, const float *q, size_t n) {
+    double max_p = p[0], max_q = q[0], sum_p = 0, sum_q = 0, kl = 0;
+    for (size_t i = 0; i < n; i++) max_p = fmax(max_p, p[i]), max_q = fmax(max_q, q[i]);
+    for (size_t i = 0; i < n; i++) sum_p += exp(p[i] - max_p), sum_q += exp(q[i] - max_q);
+    for (size_t i = 0; i < n; i++) {
+        double lp = p[i] - max_p - log(sum_p), lq = q[i] - max_q - log(sum_q);
+        kl += exp(lp) * (lp - lq);
+    }
+    return kl;
+}
+
+static model load(const fixture *f, const char *cpu) {
+    err e = {0};
+    model m;
+    const kernels *k = kernels_find(cpu, &e);
+    if (!k || !model_load(&m, f->file, k, strcmp(k->name, "ref") ? QUANT_F16 : QUANT_F32, &e)) fail_msg("%s: %s", f->name, e.text);
+    return m;
+}
+
+/* Largest difference over the listed positions, in units of the reference's standard deviation. */
+static double worst(const fixture *f, const sequence *s, const float *logits, size_t row) {
+    double most = 0;
+    for (size_t i = 0; i < json_array_size(s->positions); i++) {
+        size_t position = (size_t)json_integer_value(json_array_get(s->positions, i));
+        const float *want = (const float *)(void *)f->reference.data + (s->offset_rows + i) * row, *got = logits + position * row;
+        double sd = deviation(want, row);
+        for (size_t k = 0; k < row; k++) {
+            double d = fabs((double)got[k] - want[k]) / sd;
+            if (!(d <= most)) most = d;
+        }
+    }
+    return most;
+}
+
+/* Feeds the sequence and 16 tokens more, each the likeliest; a difference from the reference is allowed only at a near tie. */
+static void check_greedy(const fixture *f, const model *m, pool *p, const sequence *s) {
+    err e = {0};
+    size_t row = (size_t)m->params.n_vocab;
+    float *logits = malloc(row * sizeof *logits);
+    model_run run = {.pool = p};
+    kv_seq kv = {.layout = &m->kv};
+    if (!model_forward(m, &run, &kv, s->ids, s->n, logits, 1, &e)) fail_msg("%s", e.text);
+    for (size_t i = 0; i < json_array_size(s->greedy); i++) {
+        int32_t want = (int32_t)json_integer_value(json_array_get(s->greedy, i));
+        size_t best = 0;
+        for (size_t k = 1; k < row; k++)
+            if (logits[k] > logits[best]) best = k;
+        if ((int32_t)best != want && logits[best] - logits[want] > 1e-3 * deviation(logits, row))
+            fail_msg("%s: greedy token %zu after %d is %zu, not %d", f->name, i, s->n, best, want);
+        if (!model_forward(m, &run, &kv, &want, 1, logits, 1, &e)) fail_msg("%s", e.text);
+    }
+    model_run_free(&run);
+    kv_seq_free(&kv);
+    free(logits);
+}
+
+static void exact_path(void **state) {
+    need_kit();
+    fixture f = open_fixture(*state);
+    model m = load(&f, "ref");
+    err e = {0};
+    pool *one = pool_new(1, &e), *two = pool_new(2, &e);
+    size_t row = (size_t)m.params.n_vocab;
+    for (size_t i = 0; i < json_array_size(json_object_get(f.json, "sequences")); i++) {
+        sequence s = get_sequence(&f, i);
+        float *whole = all_logits(&m, one, s.ids, s.n, 512);
+        double d = worst(&f, &s, whole, row);
+        if (d > 1e-3) fail_msg("%s: %d tokens: logits differ by %g standard deviations", f.name, s.n, d);
+        const struct { pool *p; int chunk; } ways[] = {{two, 512}, {one, 7}, {two, 1}};
+        for (int k = 0; k < 3; k++) {
+            float *other = all_logits(&m, ways[k].p, s.ids, s.n, ways[k].chunk);
+            if (memcmp(whole, other, row * (size_t)s.n * sizeof *whole) != 0)
+                fail_msg("%s: %d tokens fed in chunks of %d on %d threads give other logits", f.name, s.n, ways[k].chunk, pool_threads(ways[k].p));
+            free(other);
+        }
+        check_greedy(&f, &m, two, &s);
+        free(whole);
+    }
+    pool_free(one);
+    pool_free(two);
+    model_free(&m);
+    close_fixture(&f);
+}
+
+static void fast_paths(void **state) {
+    need_kit();
+    fixture f = open_fixture(*state);
+    err e = {0};
+    pool *p = pool_new(2, &e);
+    for (const kernels *const *k = kernels_all(); *k; k++) {
+        if (!(*k)->usable() || strcmp((*k)->name, "ref") == 0) continue;
+        model m = load(&f, (*k)->name);
+        size_t row = (size_t)m.params.n_vocab;
+        double sum = 0;
+        size_t count = 0;
+        for (size_t i = 0; i < json_array_size(json_object_get(f.json, "sequences")); i++) {
+            sequence s = get_sequence(&f, i);
+            float *got = all_logits(&m, p, s.ids, s.n, 512);
+            for (size_t j = 0; j < json_array_size(s.positions); j++, count++) {
+                size_t at = (size_t)json_integer_value(json_array_get(s.positions, j));
+                sum += divergence((const float *)(void *)f.reference.data + (s.offset_rows + j) * row, got + at * row, row);
+            }
+            free(got);
+        }
+        if (!(sum / (double)count < 1e-3)) fail_msg("%s with %s: mean divergence %g", f.name, (*k)->name, sum / (double)count);
+        model_free(&m);
+    }
+    pool_free(p);
+    close_fixture(&f);
+}
+
+int main(void) {
+    struct CMUnitTest tests[2 * N_NAMES];
+    static char titles[2 * N_NAMES][48];
+    for (int i = 0; i < N_NAMES; i++) {
+        snprintf(titles[2 * i], sizeof titles[0], "%s: exact", names[i]);
+        snprintf(titles[2 * i + 1], sizeof titles[0], "%s: fast", names[i]);
+        tests[2 * i] = (struct CMUnitTest){titles[2 * i], exact_path, NULL, NULL, (void *)names[i]};
+        tests[2 * i + 1] = (struct CMUnitTest){titles[2 * i + 1], fast_paths, NULL, NULL, (void *)names[i]};
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

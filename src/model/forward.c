@@ -1,5 +1,5 @@
-/* forward.c: the forward pass, top to bottom. A pass computes n tokens of one conversation: shapes in comments are
- * [tokens][width], row-major. Every step treats each token on its own, so results do not depend on how a text is cut into passes. */
+/* forward.c: the forward pass, top to bottom. A pass computes n tokens of one or several conversations: shapes in comments are
+ * [tokens][width], row-major. Every step treats each token on its own, so results do not depend on how texts are cut into passes. */
 #include <math.h>
 #include <string.h>
 
@@ -9,14 +9,25 @@
 /* Rows of queries that one attention task takes; enough to use a key several times while it is in registers. */
 #define ATTENTION_ROWS 32
 
+/* A token of the pass: where it belongs. */
+typedef struct place {
+    const model_part *part;
+    int32_t token;
+    int64_t position;
+} place;
+
+/* An attention task's share of the tokens: some that follow each other in one part. */
+typedef struct tile {
+    int first, n;
+} tile;
+
 typedef struct pass {
     const model *m;
     const model_params *p;
     model_run *run;
-    kv_seq *kv;
-    const int32_t *tokens;
-    int n;
-    int64_t start;   /* position of the first token */
+    const model_part *parts;
+    int n_parts;
+    int n;           /* tokens of all parts */
     err *e;
 
     /* the layer being computed */
@@ -37,9 +48,12 @@ typedef struct pass {
     float *window_cosines, *window_sines; /* of windowed ones */
     float *experts;
     int *expert_ints;
+    place *places;   /* [n] */
+    tile *tiles;
+    int n_tiles;
     char *thread_memory;
     size_t thread_bytes;
-    int heads_per_task, tokens_per_task;
+    int heads_per_task;
 } pass;
 
 typedef struct widths {
@@ -83,7 +97,9 @@ static void *carve(char **at, size_t bytes) {
 /* Cuts the run's memory into the buffers of this pass, growing it first when it is too small. */
 static bool make_buffers(pass *s) {
     const model_params *p = s->p;
-    size_t n = (size_t)s->n, half = (size_t)p->n_rot / 2, n_blocks = s->kv->n_blocks;
+    size_t n = (size_t)s->n, half = (size_t)p->n_rot / 2, n_blocks = 0;
+    for (int i = 0; i < s->n_parts; i++)
+        if (s->parts[i].kv->n_blocks > n_blocks) n_blocks = s->parts[i].kv->n_blocks;
     widths w = find_widths(p);
     int threads = pool_threads(s->run->pool);
     int rows = w.heads > ATTENTION_ROWS ? (int)w.heads : ATTENTION_ROWS;
@@ -94,7 +110,7 @@ static bool make_buffers(pass *s) {
     const size_t sizes[] = {n * (size_t)p->n_embd * 4, n * (size_t)p->n_embd * 4, n * (size_t)w.qkv * 4, n * (size_t)w.attn * 4,
                             n * (size_t)w.wide * 4,    n * (size_t)w.ff * 4,      n * (size_t)w.ff * 4,  n * half * 4,
                             n * half * 4,              n * half * 4,              n * half * 4,          model_experts_floats(p, s->n) * 4,
-                            model_experts_ints(p, s->n) * sizeof(int), s->thread_bytes * (size_t)threads};
+                            model_experts_ints(p, s->n) * sizeof(int), s->thread_bytes * (size_t)threads, n * sizeof(place), n * sizeof(tile)};
     enum { N = sizeof sizes / sizeof *sizes };
     size_t total = 0;
     for (int i = 0; i < N; i++) total += aligned(sizes[i]);
@@ -111,7 +127,15 @@ static bool make_buffers(pass *s) {
     s->x = parts[0], s->h = parts[1], s->qkv = parts[2], s->attn = parts[3], s->wide = parts[4], s->gate = parts[5], s->up = parts[6];
     s->cosines = parts[7], s->sines = parts[8], s->window_cosines = parts[9], s->window_sines = parts[10];
     s->experts = parts[11], s->expert_ints = parts[12], s->thread_memory = parts[13];
+    s->places = parts[14], s->tiles = parts[15];
     return true;
+}
+
+static void place_tokens(pass *s) {
+    int t = 0;
+    for (int i = 0; i < s->n_parts; i++)
+        for (int k = 0; k < s->parts[i].n; k++)
+            s->places[t++] = (place){.part = &s->parts[i], .token = s->parts[i].tokens[k], .position = (int64_t)s->parts[i].kv->length + k};
 }
 
 static void for_tokens(pass *s, pool_task *task) { pool_run(s->run->pool, s->n, task, s); }
@@ -128,15 +152,15 @@ static void embed_token(void *context, int64_t t, int thread) {
     const model *m = s->m;
     int64_t width = s->p->n_embd;
     const quant_info *q = quant_find(m->embed.mat.type);
+    const place *at = &s->places[t];
     float *x = s->x + t * width;
-    q->decode(x, (const char *)m->embed.mat.data + quant_bytes(q, (uint64_t)width) * (size_t)s->tokens[t], width);
+    q->decode(x, (const char *)m->embed.mat.data + quant_bytes(q, (uint64_t)width) * (size_t)at->token, width);
     if (s->p->embed_scale != 1)
         for (int64_t i = 0; i < width; i++) x[i] *= s->p->embed_scale;
     int64_t half = s->p->n_rot / 2;
-    const float *full = s->run->long_context && m->rope.full_long ? m->rope.full_long : m->rope.full;
-    const float *window = s->run->long_context && m->rope.full_long ? m->rope.full_long : m->rope.window;
-    rope_angles(m, full, s->start + t, s->cosines + t * half, s->sines + t * half);
-    rope_angles(m, window, s->start + t, s->window_cosines + t * half, s->window_sines + t * half);
+    bool is_long = at->part->long_context && m->rope.full_long;
+    rope_angles(m, is_long ? m->rope.full_long : m->rope.full, at->position, s->cosines + t * half, s->sines + t * half);
+    rope_angles(m, is_long ? m->rope.full_long : m->rope.window, at->position, s->window_cosines + t * half, s->window_sines + t * half);
 }
 
 /* ---- attention ---- */
@@ -168,6 +192,7 @@ static void finish_qkv(void *context, int64_t t, int thread) {
     const kernels *kern = s->m->kern;
     int heads = s->lp->n_heads, kv_heads = s->lp->n_kv_heads, kd = s->p->k_dim, vd = s->p->v_dim;
     float *q = s->q + t * s->ldq, *k = s->k + t * s->ldk, *v = s->v + t * s->ldv;
+    const place *at = &s->places[t];
     if (l->qkv_bias) kern->add(q, l->qkv_bias, 1, s->ldq);
     if (l->q_bias) kern->add(q, l->q_bias, 1, (int64_t)heads * kd);
     if (l->k_bias) kern->add(k, l->k_bias, 1, (int64_t)kv_heads * kd);
@@ -177,8 +202,8 @@ static void finish_qkv(void *context, int64_t t, int thread) {
     for (int i = 0; i < heads; i++) rotate_head(s, q + i * kd, t);
     for (int i = 0; i < kv_heads; i++) {
         rotate_head(s, k + i * kd, t);
-        store_row(s, kv_key(s->kv, s->index, i, (size_t)(s->start + t)), k + i * kd, kd);
-        store_row(s, kv_value(s->kv, s->index, i, (size_t)(s->start + t)), v + i * vd, vd);
+        store_row(s, kv_key(at->part->kv, s->index, i, (size_t)at->position), k + i * kd, kd);
+        store_row(s, kv_value(at->part->kv, s->index, i, (size_t)at->position), v + i * vd, vd);
     }
 }
 
@@ -186,25 +211,24 @@ static void finish_qkv(void *context, int64_t t, int thread) {
 static void attend(void *context, int64_t task, int thread) {
     pass *s = context;
     const kv_layer *kl = &s->m->kv.layers[s->index];
-    int group = s->lp->n_heads / kl->n_heads, hpt = s->heads_per_task, parts = group / hpt;
-    int tiles = (s->n + s->tokens_per_task - 1) / s->tokens_per_task;
-    int kv_head = (int)(task / (parts * tiles)), part = (int)(task / tiles % parts), tile = (int)(task % tiles);
-    int head = kv_head * group + part * hpt, t0 = tile * s->tokens_per_task;
-    int n_tokens = s->n - t0 < s->tokens_per_task ? s->n - t0 : s->tokens_per_task;
-    int rows = n_tokens * hpt;
+    int group = s->lp->n_heads / kl->n_heads, hpt = s->heads_per_task, shares = group / hpt;
+    const tile *tl = &s->tiles[task % s->n_tiles];
+    int kv_head = (int)(task / s->n_tiles / shares), head = kv_head * group + (int)(task / s->n_tiles % shares) * hpt;
+    int t0 = tl->first, rows = tl->n * hpt;
+    const kv_seq *kv = s->places[t0].part->kv;
 
     char *at = s->thread_memory + (size_t)thread * s->thread_bytes;
     float *q = carve(&at, (size_t)rows * (size_t)kl->k_dim * 4), *out = carve(&at, (size_t)rows * (size_t)kl->v_dim * 4);
     int64_t *first = carve(&at, (size_t)rows * 8), *last = carve(&at, (size_t)rows * 8);
     float *sinks = carve(&at, (size_t)rows * 4);
-    size_t n_blocks = s->kv->n_blocks;
+    size_t n_blocks = kv->n_blocks;
     const uint8_t **k = carve(&at, n_blocks * sizeof *k), **v = carve(&at, n_blocks * sizeof *v);
     for (size_t b = 0; b < n_blocks; b++) {
-        k[b] = s->kv->blocks[b] + kl->k_offset + (size_t)kv_head * kl->k_head;
-        v[b] = s->kv->blocks[b] + kl->v_offset + (size_t)kv_head * kl->v_head;
+        k[b] = kv->blocks[b] + kl->k_offset + (size_t)kv_head * kl->k_head;
+        v[b] = kv->blocks[b] + kl->v_offset + (size_t)kv_head * kl->v_head;
     }
-    for (int t = 0; t < n_tokens; t++) {
-        int64_t position = s->start + t0 + t;
+    for (int t = 0; t < tl->n; t++) {
+        int64_t position = s->places[t0 + t].position;
         for (int i = 0; i < hpt; i++) {
             int row = t * hpt + i;
             memcpy(q + (int64_t)row * kl->k_dim, s->q + (t0 + t) * s->ldq + (int64_t)(head + i) * kl->k_dim, (size_t)kl->k_dim * sizeof *q);
@@ -228,11 +252,18 @@ static void attend(void *context, int64_t task, int thread) {
 static void attend_all(pass *s) {
     const kv_layer *kl = &s->m->kv.layers[s->index];
     int group = s->lp->n_heads / kl->n_heads, threads = pool_threads(s->run->pool);
+    int most = group >= ATTENTION_ROWS ? 1 : ATTENTION_ROWS / group;
+    s->n_tiles = 0;
+    for (int i = 0, t = 0; i < s->n_parts; i++)
+        for (int left = s->parts[i].n; left > 0;) {
+            int n = left < most ? left : most;
+            s->tiles[s->n_tiles++] = (tile){.first = t, .n = n};
+            t += n;
+            left -= n;
+        }
     s->heads_per_task = group;
-    s->tokens_per_task = group >= ATTENTION_ROWS ? 1 : ATTENTION_ROWS / group;
-    int64_t tiles = (s->n + s->tokens_per_task - 1) / s->tokens_per_task;
-    while (s->heads_per_task % 2 == 0 && kl->n_heads * (group / s->heads_per_task) * tiles < 2 * threads) s->heads_per_task /= 2;
-    pool_run(s->run->pool, kl->n_heads * (group / s->heads_per_task) * tiles, attend, s);
+    while (s->heads_per_task % 2 == 0 && kl->n_heads * (group / s->heads_per_task) * s->n_tiles < 2 * threads) s->heads_per_task /= 2;
+    pool_run(s->run->pool, (int64_t)kl->n_heads * (group / s->heads_per_task) * s->n_tiles, attend, s);
 }
 
 /* h [n][n_embd] -> attn [n][n_heads * v_dim] */
@@ -265,7 +296,7 @@ static void finish_latent(void *context, int64_t t, int thread) {
     float *k = s->k + t * s->ldk;
     s->m->kern->rms_norm(k, k, s->l->kv_a_norm, rank, s->p->eps);
     rotate_head(s, k + rank, t);
-    store_row(s, kv_key(s->kv, s->index, 0, (size_t)(s->start + t)), k, rank + rot);
+    store_row(s, kv_key(s->places[t].part->kv, s->index, 0, (size_t)s->places[t].position), k, rank + rot);
     for (int i = 0; i < s->lp->n_heads; i++) {
         float *head = s->q + t * s->ldq + (int64_t)i * s->p->k_dim;
         rotate_head(s, head + nope, t);
@@ -408,13 +439,18 @@ static bool layer(pass *s, int index) {
     return true;
 }
 
-/* x of the last n_logits tokens -> logits [n_logits][n_vocab] */
-static bool write_logits(pass *s, float *logits, int n_logits) {
+/* x of the tokens that want logits -> logits [wanted][n_vocab] */
+static bool write_logits(pass *s, float *logits) {
     const model_params *p = s->p;
-    int64_t width = p->n_embd, from = s->n - n_logits;
-    for (int64_t t = from; t < s->n; t++) s->m->kern->rms_norm(s->h + t * width, s->x + t * width, s->m->output_norm, width, p->eps);
-    if (!kern_mul(s->m->kern, s->run->pool, &s->m->output.mat, s->h + from * width, width, n_logits, logits, p->n_vocab, &s->run->scratch, s->e)) return false;
-    int64_t total = (int64_t)n_logits * p->n_vocab;
+    int64_t width = p->n_embd, rows = 0;
+    for (int i = 0, t = 0; i < s->n_parts; i++) {
+        t += s->parts[i].n;
+        for (int k = t - s->parts[i].n_logits; k < t; k++, rows++)
+            s->m->kern->rms_norm(s->h + rows * width, s->x + k * width, s->m->output_norm, width, p->eps);
+    }
+    if (rows == 0) return true;
+    if (!kern_mul(s->m->kern, s->run->pool, &s->m->output.mat, s->h, width, rows, logits, p->n_vocab, &s->run->scratch, s->e)) return false;
+    int64_t total = rows * p->n_vocab;
     if (p->logit_scale != 1)
         for (int64_t i = 0; i < total; i++) logits[i] *= p->logit_scale;
     if (p->logit_cap > 0)
@@ -422,16 +458,25 @@ static bool write_logits(pass *s, float *logits, int n_logits) {
     return true;
 }
 
-bool model_forward(const model *m, model_run *r, kv_seq *kv, const int32_t *tokens, int n, float *logits, int n_logits, err *e) {
-    pass s = {.m = m, .p = &m->params, .run = r, .kv = kv, .tokens = tokens, .n = n, .start = (int64_t)kv->length, .e = e};
-    for (int i = 0; i < n; i++)
-        if (tokens[i] < 0 || tokens[i] >= m->params.n_vocab)
-            return err_set(e, HEARTH_ARGUMENT, "the token %d is not one of the model's %d", tokens[i], m->params.n_vocab);
-    if (!kv_seq_reserve(kv, (size_t)n, e) || !make_buffers(&s)) return false;
+static bool check_tokens(const model *m, const model_part *part, err *e) {
+    for (int i = 0; i < part->n; i++)
+        if (part->tokens[i] < 0 || part->tokens[i] >= m->params.n_vocab)
+            return err_set(e, HEARTH_ARGUMENT, "the token %d is not one of the model's %d", part->tokens[i], m->params.n_vocab);
+    return true;
+}
+
+bool model_forward(const model *m, model_run *r, const model_part *parts, int n_parts, float *logits, err *e) {
+    pass s = {.m = m, .p = &m->params, .run = r, .parts = parts, .n_parts = n_parts, .e = e};
+    for (int i = 0; i < n_parts; i++) {
+        if (!check_tokens(m, &parts[i], e) || !kv_seq_reserve(parts[i].kv, (size_t)parts[i].n, e)) return false;
+        s.n += parts[i].n;
+    }
+    if (!make_buffers(&s)) return false;
+    place_tokens(&s);
     for_tokens(&s, embed_token);
     for (int i = 0; i < m->params.n_layers; i++)
         if (!layer(&s, i)) return false;
-    if (n_logits > 0 && !write_logits(&s, logits, n_logits)) return false;
-    kv->length += (size_t)n;
+    if (!write_logits(&s, logits)) return false;
+    for (int i = 0; i < n_parts; i++) parts[i].kv->length += (size_t)parts[i].n;
     return true;
 }

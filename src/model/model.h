@@ -75,7 +75,6 @@ void rope_rotate(arch_rope style, float *head, int n_rot, const float *cosines, 
 /* Buffers of a forward pass, grown on demand; one per running pass. Zero-initialised is empty. */
 typedef struct model_run {
     pool *pool;
-    bool long_context; /* use the frequencies for conversations beyond the original context */
     kern_scratch scratch;
     void *memory;
     size_t bytes;
@@ -85,9 +84,18 @@ void model_run_free(model_run *r);
 /* The most tokens that one pass takes. */
 enum { MODEL_CHUNK = 512 };
 
-/* Computes n tokens (1..MODEL_CHUNK) that follow those in kv, which must have room for them, and extends it. logits receives
- * n_vocab values for each of the last n_logits tokens. On failure kv is as before. */
-bool model_forward(const model *m, model_run *r, kv_seq *kv, const int32_t *tokens, int n, float *logits, int n_logits, err *e);
+/* One conversation's share of a pass: n >= 1 tokens that follow those in kv. */
+typedef struct model_part {
+    kv_seq *kv;
+    const int32_t *tokens;
+    int n;
+    int n_logits;      /* logits are wanted for this many tokens at the end */
+    bool long_context; /* rotate with the frequencies for conversations beyond the original context */
+} model_part;
+
+/* Computes all parts' tokens (MODEL_CHUNK at most in total) in one pass and extends their kv. logits receives n_vocab values for each
+ * token that wants them, part after part. A token's results do not depend on what else is in the pass. On failure every kv is as before. */
+bool model_forward(const model *m, model_run *r, const model_part *parts, int n_parts, float *logits, err *e);
 
 /* The feed-forward part of a layer with experts, for n tokens: y = moe(x), where y may be x. Scratch floats and ints as model_experts_floats / _ints say. */
 bool model_experts(const model *m, const model_layer *l, model_run *r, const float *x, float *y, int n, float *scratch, int *ints, err *e);

@@ -69,7 +69,8 @@ static float *all_logits(const model *m, pool *p, const int32_t *ids, int n, int
     kv_seq kv = {.layout = &m->kv};
     for (int at = 0; at < n; at += chunk) {
         int count = n - at < chunk ? n - at : chunk;
-        if (!model_forward(m, &run, &kv, ids + at, count, logits + row * (size_t)at, count, &e)) fail_msg("%s", e.text);
+        model_part part = {.kv = &kv, .tokens = ids + at, .n = count, .n_logits = count};
+        if (!model_forward(m, &run, &part, 1, logits + row * (size_t)at, &e)) fail_msg("%s", e.text);
     }
     model_run_free(&run);
     kv_seq_free(&kv);
@@ -125,7 +126,8 @@ static void check_greedy(const fixture *f, const model *m, pool *p, const sequen
     float *logits = malloc(row * sizeof *logits);
     model_run run = {.pool = p};
     kv_seq kv = {.layout = &m->kv};
-    if (!model_forward(m, &run, &kv, s->ids, s->n, logits, 1, &e)) fail_msg("%s", e.text);
+    model_part part = {.kv = &kv, .tokens = s->ids, .n = s->n, .n_logits = 1};
+    if (!model_forward(m, &run, &part, 1, logits, &e)) fail_msg("%s", e.text);
     for (size_t i = 0; i < json_array_size(s->greedy); i++) {
         int32_t want = (int32_t)json_integer_value(json_array_get(s->greedy, i));
         size_t best = 0;
@@ -133,7 +135,8 @@ static void check_greedy(const fixture *f, const model *m, pool *p, const sequen
             if (logits[k] > logits[best]) best = k;
         if ((int32_t)best != want && logits[best] - logits[want] > 1e-3 * deviation(logits, row))
             fail_msg("%s: greedy token %zu after %d is %zu, not %d", f->name, i, s->n, best, want);
-        if (!model_forward(m, &run, &kv, &want, 1, logits, 1, &e)) fail_msg("%s", e.text);
+        part = (model_part){.kv = &kv, .tokens = &want, .n = 1, .n_logits = 1};
+        if (!model_forward(m, &run, &part, 1, logits, &e)) fail_msg("%s", e.text);
     }
     model_run_free(&run);
     kv_seq_free(&kv);
@@ -168,6 +171,42 @@ static void exact_path(void **state) {
     close_fixture(&f);
 }
 
+/* Three conversations of different lengths side by side give what each gives alone. */
+static void several_at_once(void **state) {
+    need_kit();
+    fixture f = open_fixture(*state);
+    model m = load(&f, "ref");
+    err e = {0};
+    pool *p = pool_new(2, &e);
+    size_t row = (size_t)m.params.n_vocab;
+    sequence s = get_sequence(&f, json_array_size(json_object_get(f.json, "sequences")) - 1);
+    const int lengths[3] = {s.n < 40 ? s.n : 40, s.n < 3 ? s.n : 3, s.n < 17 ? s.n : 17};
+    float *alone = all_logits(&m, p, s.ids, lengths[0], 512), *together = malloc(row * 3 * sizeof *together);
+    model_run run = {.pool = p};
+    kv_seq kv[3];
+    for (int step = 0; step < lengths[0]; step++) {
+        model_part parts[3];
+        int n = 0, which[3];
+        for (int i = 0; i < 3; i++) {
+            if (step == 0) kv[i] = (kv_seq){.layout = &m.kv};
+            if (step >= lengths[i]) continue;
+            which[n] = i;
+            parts[n++] = (model_part){.kv = &kv[i], .tokens = s.ids + step, .n = 1, .n_logits = 1};
+        }
+        if (!model_forward(&m, &run, parts, n, together, &e)) fail_msg("%s", e.text);
+        for (int i = 0; i < n; i++)
+            if (memcmp(together + row * (size_t)i, alone + row * (size_t)step, row * sizeof *alone) != 0)
+                fail_msg("%s: conversation %d of %d at once gives other logits at token %d", f.name, which[i], n, step);
+    }
+    for (int i = 0; i < 3; i++) kv_seq_free(&kv[i]);
+    model_run_free(&run);
+    free(alone);
+    free(together);
+    pool_free(p);
+    model_free(&m);
+    close_fixture(&f);
+}
+
 static void fast_paths(void **state) {
     need_kit();
     fixture f = open_fixture(*state);
@@ -196,13 +235,13 @@ static void fast_paths(void **state) {
 }
 
 int main(void) {
-    struct CMUnitTest tests[2 * N_NAMES];
-    static char titles[2 * N_NAMES][48];
-    for (int i = 0; i < N_NAMES; i++) {
-        snprintf(titles[2 * i], sizeof titles[0], "%s: exact", names[i]);
-        snprintf(titles[2 * i + 1], sizeof titles[0], "%s: fast", names[i]);
-        tests[2 * i] = (struct CMUnitTest){titles[2 * i], exact_path, NULL, NULL, (void *)names[i]};
-        tests[2 * i + 1] = (struct CMUnitTest){titles[2 * i + 1], fast_paths, NULL, NULL, (void *)names[i]};
+    enum { KINDS = 3 };
+    static const struct { const char *title; CMUnitTestFunction run; } kinds[KINDS] = {{"exact", exact_path}, {"several at once", several_at_once}, {"fast", fast_paths}};
+    struct CMUnitTest tests[KINDS * N_NAMES];
+    static char titles[KINDS * N_NAMES][48];
+    for (int i = 0; i < KINDS * N_NAMES; i++) {
+        snprintf(titles[i], sizeof titles[0], "%s: %s", names[i / KINDS], kinds[i % KINDS].title);
+        tests[i] = (struct CMUnitTest){titles[i], kinds[i % KINDS].run, NULL, NULL, (void *)names[i / KINDS]};
     }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,9 +7,9 @@ export HEARTH_TEST_BUILD="$BUILD"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 passed=0 failed=0 skipped=0
-for source in tests/unit/test_*.c tests/conformance/test_*.c; do
+for source in tests/unit/test_*.sh tests/unit/test_*.c tests/conformance/test_*.c; do
     [ -e "$source" ] || continue
-    program=$BUILD/${source%.c}
+    case $source in *.sh) program=$source ;; *) program=$BUILD/${source%.c} ;; esac
     CMOCKA_MESSAGE_OUTPUT=tap "$program" >"$log" 2>&1
     status=$?
     p=$(grep -c '^ok ' "$log")

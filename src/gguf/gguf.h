@@ -1,8 +1,9 @@
 /* gguf.h: reads GGUF model files (versions 2 and 3, little-endian, whole or split).
  *
  * The file is mapped and treated as hostile: every length and offset is checked against the file before
- * anything is allocated or read, and nothing is allocated that is larger than the file. What is returned
- * points into the mapping or into tables owned by the gguf, and lives until gguf_close. */
+ * anything is allocated or read, and the tables grow with the entries that were really read, never with what a
+ * header promises. What is returned points into the mapping or into tables owned by the gguf, and lives until
+ * gguf_close. docs/gguf.md lists what is refused. */
 #ifndef GGUF_GGUF_H
 #define GGUF_GGUF_H
 

@@ -51,6 +51,7 @@ int gguf_version(const gguf *g);
 uint32_t gguf_alignment(const gguf *g);
 uint64_t gguf_file_bytes(const gguf *g); /* of all parts */
 int gguf_n_parts(const gguf *g);
+const char *gguf_part_path(const gguf *g, int part);
 
 size_t gguf_n_kv(const gguf *g);
 const gguf_kv *gguf_kv_at(const gguf *g, size_t i);

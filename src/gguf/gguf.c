@@ -125,6 +125,7 @@ void gguf_close(gguf *g) {
 int gguf_version(const gguf *g) { return g->parts[0].version; }
 uint32_t gguf_alignment(const gguf *g) { return g->parts[0].alignment; }
 int gguf_n_parts(const gguf *g) { return g->n_parts; }
+const char *gguf_part_path(const gguf *g, int part) { return g->parts[part].path; }
 
 uint64_t gguf_file_bytes(const gguf *g) {
     uint64_t sum = 0;

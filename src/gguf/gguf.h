@@ -1,8 +1,9 @@
 /* gguf.h: reads GGUF model files (versions 2 and 3, little-endian, whole or split).
  *
  * The file is mapped and treated as hostile: every length and offset is checked against the file before
- * anything is allocated or read, and nothing is allocated that is larger than the file. What is returned
- * points into the mapping or into tables owned by the gguf, and lives until gguf_close. */
+ * anything is allocated or read, and the tables grow with the entries that were really read, never with what a
+ * header promises. What is returned points into the mapping or into tables owned by the gguf, and lives until
+ * gguf_close. docs/gguf.md lists what is refused. */
 #ifndef GGUF_GGUF_H
 #define GGUF_GGUF_H
 
@@ -50,6 +51,7 @@ int gguf_version(const gguf *g);
 uint32_t gguf_alignment(const gguf *g);
 uint64_t gguf_file_bytes(const gguf *g); /* of all parts */
 int gguf_n_parts(const gguf *g);
+const char *gguf_part_path(const gguf *g, int part);
 
 size_t gguf_n_kv(const gguf *g);
 const gguf_kv *gguf_kv_at(const gguf *g, size_t i);

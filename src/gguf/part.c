@@ -312,7 +312,7 @@ static bool read_tensors(gguf_part *p, reader *r, uint64_t n, int number, gguf_t
 
 /* ---- the whole ---- */
 
-static bool parse(gguf_part *p, int number, gguf_tensors *tensors, err *e) {
+bool gguf_part_parse(gguf_part *p, int number, gguf_tensors *tensors, err *e) {
     reader r = {p->map.data, p->map.data, p->map.data + p->map.size, e};
     uint64_t n_tensors, n_kv;
     return check_magic(&r) && check_version(&r, &p->version) && read_u64(&r, &n_tensors, "the header") && read_u64(&r, &n_kv, "the header") &&
@@ -320,14 +320,15 @@ static bool parse(gguf_part *p, int number, gguf_tensors *tensors, err *e) {
 }
 
 bool gguf_part_open(gguf_part *p, const char *path, int number, gguf_tensors *tensors, err *e) {
-    *p = (gguf_part){0};
-    if (!file_map_open(&p->map, path, e)) return false;
-    return parse(p, number, tensors, e) || err_prefix(e, "%s", path);
+    *p = (gguf_part){.path = mem_strndup(path, strlen(path), e)};
+    if (!p->path || !file_map_open(&p->map, path, e)) return false;
+    return gguf_part_parse(p, number, tensors, e) || err_prefix(e, "%s", path);
 }
 
 void gguf_part_close(gguf_part *p) {
     gguf_index_free(&p->kv_index);
     mem_free(p->kv);
+    mem_free(p->path);
     file_map_close(&p->map);
     *p = (gguf_part){0};
 }

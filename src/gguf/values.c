@@ -105,7 +105,10 @@ bool gguf_get_i64(const gguf *g, const char *key, int64_t *out, err *e) {
     if (!kv) return false;
     if (!is_integer(kv->type)) return wrong_type(kv, "a whole number", e);
     int64_t v = gguf_item_i64(kv, 0);
-    if (kv->type == GGUF_U64 && v < 0) return err_set(e, HEARTH_FORMAT, "the metadata entry '%s' is too large: %" PRIu64, key, (uint64_t)v);
+    char quoted[100];
+    if (kv->type == GGUF_U64 && v < 0)
+        return err_set(e, HEARTH_FORMAT, "the metadata entry '%s' is too large: %" PRIu64,
+                       err_quote(quoted, sizeof quoted, kv->key.data, kv->key.len), (uint64_t)v);
     *out = v;
     return true;
 }
@@ -143,7 +146,9 @@ const gguf_kv *gguf_get_array(const gguf *g, const char *key, gguf_type item, er
         return NULL;
     }
     if (item != GGUF_TYPES && kv->item != item) {
-        err_set(e, HEARTH_FORMAT, "the metadata entry '%s' is an array of %s, not of %s", key, gguf_type_name(kv->item), gguf_type_name(item));
+        char quoted[100];
+        err_set(e, HEARTH_FORMAT, "the metadata entry '%s' is an array of %s, not of %s", err_quote(quoted, sizeof quoted, kv->key.data, kv->key.len),
+                gguf_type_name(kv->item), gguf_type_name(item));
         return NULL;
     }
     return kv;

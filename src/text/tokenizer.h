@@ -27,6 +27,10 @@ bool tokenizer_encode(const tokenizer *t, const char *text, size_t len, bool par
  * NULL when id is out of range. */
 const char *tokenizer_bytes(const tokenizer *t, int32_t id, bool special, size_t *len);
 
+/* Appends the exact bytes of n tokens: what was encoded comes back. With special, control tokens appear as their text.
+ * The spaces that SentencePiece put at the start and after special tokens are taken out again. */
+bool tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n, bool special, buf *out, err *e);
+
 /* The piece as it stands in the file (before byte decoding), for printing. */
 const char *tokenizer_piece(const tokenizer *t, int32_t id, size_t *len);
 

@@ -1,0 +1,137 @@
+/* Checks every usable set of kernels against ref and times it. Self-contained: needs only the rooms base, quant and kernels.
+ *
+ *   kernels                    check all sets
+ *   kernels --bench [SET]      time products of realistic shapes: GB/s of weights read and Gop/s (2 per multiply-add), best of several
+ *   kernels --bench SET TYPE   only one type
+ *   kernels --threads N        for --bench (default 1) */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "kernels/matmul.h"
+#include "tools/kernel_check.h"
+
+static int failures;
+
+static void check_product(const kernels *k, int type, int64_t rows, int64_t cols, int64_t n, bool exact, bool packed, uint64_t seed) {
+    const quant_info *info = quant_find(type);
+    const kern_matmul *m = kernels_matmul(k, type), *ref = kernels_matmul(kernels_find("ref", NULL), type);
+    if (packed && !m->pack) return;
+    size_t row_bytes = quant_bytes(info, (uint64_t)cols);
+    uint8_t *w = mem_alloc((size_t)rows, row_bytes, NULL);
+    float *x = mem_alloc((size_t)(n * cols), 4, NULL), *y = mem_alloc((size_t)(n * rows), 4, NULL), *z = mem_alloc((size_t)(n * rows), 4, NULL);
+    check_weights(w, info, rows * cols, &seed);
+    for (int64_t t = 0; t < n; t++) {
+        if (exact) check_exact_activations(x + t * cols, cols, 0.0078125f, &seed);
+        else for (int64_t c = 0; c < cols; c++) x[t * cols + c] = check_normal(&seed);
+    }
+    void *act = mem_aligned(m->act_bytes(cols, n), 1, NULL), *plain = mem_aligned(ref->act_bytes(cols, n), 1, NULL);
+    void *pack = packed ? mem_aligned(m->packed_bytes(rows, cols), 1, NULL) : NULL;
+    m->act(act, x, cols, cols, n, 0, n);
+    ref->act(plain, x, cols, cols, n, 0, n);
+    ref->rows(z, rows, w, rows, cols, 0, rows, plain, n);
+    if (packed) m->pack(pack, w, rows, cols, 0, rows), m->rows_packed(y, rows, pack, rows, cols, 0, rows, act, n);
+    else m->rows(y, rows, w, rows, cols, 0, rows, act, n);
+    double worst = 0;
+    for (int64_t t = 0; t < n; t++)
+        for (int64_t r = 0; r < rows; r++) {
+            double off = fabs((double)y[t * rows + r] - (double)z[t * rows + r]) / check_magnitude(info, w + (size_t)r * row_bytes, x + t * cols, cols);
+            if (!(off <= worst)) worst = off;
+        }
+    double limit = exact ? 2e-6 : 2e-2;
+    if (!(worst <= limit)) {
+        failures++;
+        printf("WRONG %s %s %ldx%ld n=%ld %s%s: error %g\n", k->name, info->name, (long)rows, (long)cols, (long)n, exact ? "exact" : "random",
+               packed ? " packed" : "", worst);
+    }
+    mem_free(w), mem_free(x), mem_free(y), mem_free(z), mem_free(act), mem_free(plain), mem_free(pack);
+}
+
+static void check_set(const kernels *k) {
+    for (int type = 0; type < QUANT_TYPE_END; type++) {
+        const quant_info *info = quant_find(type);
+        if (!info || !info->decode) continue;
+        static const int64_t tokens[] = {1, 2, 3, 4, 5, 8, 13, 40};
+        for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++)
+            for (int flags = 0; flags < 4; flags++)
+                check_product(k, type, 37, info->block == 256 ? 768 : info->block == 1 ? 333 : 320, tokens[i], flags & 1, flags & 2,
+                              (uint64_t)type * 1000 + i);
+    }
+}
+
+static void time_product(const kernels *k, pool *p, int type, int64_t rows, int64_t cols, int64_t n, bool packed) {
+    const quant_info *info = quant_find(type);
+    const kern_matmul *m = kernels_matmul(k, type);
+    if (packed && !m->pack) return;
+    size_t bytes = quant_bytes(info, (uint64_t)(rows * cols)), held = packed ? m->packed_bytes(rows, cols) : bytes;
+    /* For few tokens as many copies as it takes to be larger than the caches. */
+    int copies = n <= 8 ? (int)((192u << 20) / held) + 1 : 1;
+    uint64_t seed = 1;
+    uint8_t *w = mem_aligned(bytes, 1, NULL), *data = mem_aligned(held * (size_t)copies, 1, NULL);
+    check_weights(w, info, rows * cols, &seed);
+    for (int i = 0; i < copies; i++) {
+        if (packed) m->pack(data + held * (size_t)i, w, rows, cols, 0, rows);
+        else memcpy(data + held * (size_t)i, w, bytes);
+    }
+    float *x = mem_aligned((size_t)(n * cols), 4, NULL), *y = mem_aligned((size_t)(n * rows), 4, NULL);
+    for (int64_t i = 0; i < n * cols; i++) x[i] = check_normal(&seed);
+    kern_scratch s = {0};
+    double best = 1e9;
+    for (int round = 0; round < 7; round++) {
+        double start = clock_seconds();
+        for (int i = 0; i < copies; i++) {
+            const uint8_t *at = data + held * (size_t)i;
+            kern_weight weight = {.type = type, .rows = rows, .cols = cols, .data = at, .packed = packed ? at : NULL};
+            kern_mul(k, p, &weight, x, cols, n, y, rows, &s, NULL);
+        }
+        double took = (clock_seconds() - start) / copies;
+        if (took < best) best = took;
+    }
+    printf("%-7s %-7s %5ldx%-5ld n=%-4ld %-6s %8.3f ms %7.1f GB/s %8.1f Gop/s\n", k->name, info->name, (long)rows, (long)cols, (long)n,
+           packed ? "packed" : "raw", best * 1e3, (double)held / best * 1e-9, 2.0 * (double)(rows * cols * n) / best * 1e-9);
+    fflush(stdout);
+    kern_scratch_free(&s);
+    mem_free(w), mem_free(data), mem_free(x), mem_free(y);
+}
+
+static void time_set(const kernels *k, pool *p, const char *only) {
+    static const int types[] = {QUANT_F32, QUANT_F16, QUANT_BF16, QUANT_Q8_0, QUANT_Q4_0, QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K, QUANT_IQ4_NL,
+                                QUANT_IQ4_XS, QUANT_MXFP4, QUANT_Q3_K, QUANT_Q5_0, QUANT_IQ2_XS};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        if (only && strcmp(only, quant_find(types[i])->name) != 0) continue;
+        for (int packed = 0; packed < 2; packed++) {
+            time_product(k, p, types[i], 2048, 2048, 1, packed);
+            time_product(k, p, types[i], 2048, 2048, 4, packed);
+            time_product(k, p, types[i], 2048, 8192, 8, packed);
+            time_product(k, p, types[i], 2048, 2048, 512, packed);
+        }
+    }
+}
+
+int main(int argc, char **argv) {
+    bool bench = false;
+    const char *set = NULL, *type = NULL;
+    int threads = 1;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--bench") == 0) bench = true;
+        else if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc) threads = atoi(argv[++i]);
+        else if (!set) set = argv[i];
+        else type = argv[i];
+    }
+    err e = {0};
+    pool *p = pool_new(threads, &e);
+    if (!p || (set && !kernels_find(set, &e))) {
+        fprintf(stderr, "%s\n", e.text);
+        return 2;
+    }
+    for (int i = 0; kernels_all()[i]; i++) {
+        const kernels *k = kernels_all()[i];
+        if (!k->usable()) printf("%s: not on this machine\n", k->name);
+        if (!k->usable() || (set && strcmp(set, k->name) != 0)) continue;
+        if (bench) time_set(k, p, type);
+        else check_set(k);
+    }
+    pool_free(p);
+    if (!bench) printf(failures ? "%d wrong\n" : "all right\n", failures);
+    return failures ? 1 : 0;
+}

@@ -1,0 +1,117 @@
+/* ops_avx512.h: the vector words that panel_impl.h, attention_impl.h and float_impl.h are written in, for AVX-512 with VNNI: sixteen 32-bit
+ * lanes, one per row of a panel. Included only by *_avx512.c and *_amx.c. */
+#ifndef KERNELS_OPS_AVX512_H
+#define KERNELS_OPS_AVX512_H
+
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+#define LANES 16
+#define TILE_STEP 8    /* tokens that one pass of the product kernels holds in registers */
+
+typedef __m512i vi;
+typedef __m512 vf;
+
+INLINE vi vi_load(const void *p) { return _mm512_loadu_si512(p); }
+INLINE void vi_store(void *p, vi x) { _mm512_storeu_si512(p, x); }
+INLINE vi vi_set(int32_t x) { return _mm512_set1_epi32(x); }
+INLINE vi vi_bytes(int8_t x) { return _mm512_set1_epi8(x); }
+INLINE vi vi_cast(const void *p) { /* four bytes in every lane */
+    int32_t x;
+    memcpy(&x, p, 4);
+    return _mm512_set1_epi32(x);
+}
+INLINE vi vi_and(vi a, vi b) { return _mm512_and_si512(a, b); }
+INLINE vi vi_or(vi a, vi b) { return _mm512_or_si512(a, b); }
+INLINE vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
+INLINE vi vi_sub(vi a, vi b) { return _mm512_sub_epi32(a, b); }
+#define vi_shl(a, n) _mm512_slli_epi32(a, n)
+#define vi_shr(a, n) _mm512_srli_epi32(a, n)
+#define vi_sar(a, n) _mm512_srai_epi32(a, n)
+
+INLINE vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
+INLINE void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
+INLINE vf vf_load_part(const float *p, int n) { return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p); } /* n < LANES; the rest is zero */
+INLINE void vf_store_part(float *p, vf x, int n) { _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), x); }
+INLINE vf vf_set(float x) { return _mm512_set1_ps(x); }
+INLINE vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
+INLINE vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
+INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+INLINE vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
+INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+INLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
+INLINE vf vf_round(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+INLINE vf vf_of(vi a) { return _mm512_cvtepi32_ps(a); }
+INLINE vi vi_of(vf a) { return _mm512_cvtps_epi32(a); }
+INLINE vf vf_bits(vi a) { return _mm512_castsi512_ps(a); }
+INLINE float vf_sum(vf a) { return _mm512_reduce_add_ps(a); }
+INLINE float vf_largest(vf a) { return _mm512_reduce_max_ps(a); }
+
+/* Halves: the low and high 16 bits of every lane, 16 in a row, and to memory. */
+INLINE vf vf_half_low(vi a) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(a)); }
+INLINE vf vf_half_high(vi a) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(a, 16))); }
+INLINE vf vf_half_load(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256(p)); }
+INLINE void vf_half_store(void *p, vf x) { _mm256_storeu_si256(p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)); }
+/* Power-of-two scales (one byte each), halved because the table of values is doubled. */
+INLINE vf vf_e8m0_half_load(const uint8_t *p) {
+    vi e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p));
+    vi normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
+    vi tiny = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), e);
+    return _mm512_castsi512_ps(_mm512_mask_blend_epi32(_mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2)), normal, tiny));
+}
+
+/* Sixteen signed bytes by the low four bits of each byte; the other bits must be zero. */
+INLINE vi vi_table(const int8_t *t16) { return _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)t16)); }
+INLINE vi vi_lookup(vi table, vi index) { return _mm512_shuffle_epi8(table, index); }
+
+/* Dot products of bytes, four per lane. Weights of few bits are unsigned and go in as they are; signed weights are first moved
+ * by 128 to be unsigned (signed_weight), and the sum starts at -128 times the sum of the activations (signed_start). */
+INLINE vi signed_weight(vi w) { return _mm512_xor_si512(w, _mm512_set1_epi8(-128)); }
+INLINE vi signed_start(const void *minus_sum) { return _mm512_slli_epi32(vi_cast(minus_sum), 7); }
+INLINE vi dot_signed(vi start, const vi *w, const int8_t *x, int count) {
+    vi sum = start;
+#pragma GCC unroll 8
+    for (int i = 0; i < count; i++) sum = _mm512_dpbusd_epi32(sum, w[i], vi_cast(x + 4 * i));
+    return sum;
+}
+/* bits: the most that a weight has. */
+INLINE vi dot_unsigned(vi start, const vi *w, const int8_t *x, int count, int bits) {
+    (void)bits;
+    return dot_signed(start, w, x, count);
+}
+
+/* 16 bytes of each of 16 rows, to four runs of 16 dwords. */
+INLINE void transpose16(uint8_t *dst, const uint8_t *const row[16], size_t offset) {
+    __m512i z[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        z[i] = _mm512_castsi128_si512(_mm_loadu_si128((const void *)(row[i] + offset)));
+        z[i] = _mm512_inserti32x4(z[i], _mm_loadu_si128((const void *)(row[4 + i] + offset)), 1);
+        z[i] = _mm512_inserti32x4(z[i], _mm_loadu_si128((const void *)(row[8 + i] + offset)), 2);
+        z[i] = _mm512_inserti32x4(z[i], _mm_loadu_si128((const void *)(row[12 + i] + offset)), 3);
+    }
+    __m512i a = _mm512_unpacklo_epi32(z[0], z[1]), b = _mm512_unpackhi_epi32(z[0], z[1]);
+    __m512i c = _mm512_unpacklo_epi32(z[2], z[3]), d = _mm512_unpackhi_epi32(z[2], z[3]);
+    _mm512_storeu_si512(dst, _mm512_unpacklo_epi64(a, c));
+    _mm512_storeu_si512(dst + 64, _mm512_unpackhi_epi64(a, c));
+    _mm512_storeu_si512(dst + 128, _mm512_unpacklo_epi64(b, d));
+    _mm512_storeu_si512(dst + 192, _mm512_unpackhi_epi64(b, d));
+}
+
+/* 32 activations to bytes: returns the scale, the bytes, and minus the sums of both halves. */
+INLINE float quantize32(int8_t *q, const float *x, int32_t minus_sum[2]) {
+    vf a = _mm512_loadu_ps(x), b = _mm512_loadu_ps(x + 16);
+    float largest = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(b)));
+    vf inverse = _mm512_set1_ps(largest > 0 ? 127 / largest : 0);
+    vi ia = _mm512_cvtps_epi32(_mm512_mul_ps(a, inverse)), ib = _mm512_cvtps_epi32(_mm512_mul_ps(b, inverse));
+    _mm_storeu_si128((void *)q, _mm512_cvtsepi32_epi8(ia));
+    _mm_storeu_si128((void *)(q + 16), _mm512_cvtsepi32_epi8(ib));
+    minus_sum[0] = -_mm512_reduce_add_epi32(ia);
+    minus_sum[1] = -_mm512_reduce_add_epi32(ib);
+    return largest / 127;
+}
+
+#endif

@@ -1,0 +1,34 @@
+/* panel.h: how weights and activations lie in memory for the panel kernels (all sets but ref).
+ *
+ * A panel is 16 rows of a weight. A chunk is 256 columns of a panel (the last one of a row may be shorter). Within a chunk the
+ * rows are interleaved by 32-bit words: word j of row r lies at (16 j + r) * 4, so that a vector holds the same word of neighbouring
+ * rows, every lane sums its own row and no sum over lanes is ever needed. The bits are those of the file:
+ *
+ *   type           words of a chunk, in order                                                        bytes per 256 columns
+ *   F32            256 values                                                                        16384
+ *   F16, BF16      128 pairs                                                                          8192
+ *   Q8_0           per block of 32: 8 words of bytes; then per block 16 halves                        4352
+ *   Q4_0, IQ4_NL   per block of 32: 4 words of nibbles; then per block 16 halves                      2304
+ *   MXFP4          per block of 32: 4 words of nibbles; then per block 16 exponents                   2176
+ *   Q4_K           d and dmin, 3 words of scales, 32 words of nibbles                                 2304
+ *   Q5_K           d and dmin, 3 words of scales, 8 words of fifth bits, 32 words of nibbles          2816
+ *   Q6_K           32 words of nibbles, 16 words of upper pairs, 4 words of scales, d as float        3392
+ *   IQ4_XS         d and upper scales, lower scales, 32 words of nibbles                              2176
+ *
+ * A panel's chunks follow each other, panels are padded to 64 bytes. Rows beyond the last repeat the last.
+ *
+ * Activations for quantized weights are bytes with a float scale per 32 columns. Tokens are grouped in tiles of 8 (the last may be smaller,
+ * w tokens); a tile has for every 32 columns w * 32 bytes, w scales, w (scale * sum), w (-sum), w (-sum of the first 16) and w (-sum of the
+ * last 16). Activations for float weights are floats, a tile has w of them for every column. */
+#ifndef KERNELS_PANEL_H
+#define KERNELS_PANEL_H
+
+#define PANEL_ROWS 16
+#define PANEL_CHUNK 256 /* columns */
+#define PANEL_CHUNK_MAX 4352 /* bytes of a chunk of quantized weights */
+#define PANEL_TILE 8    /* tokens */
+#define PANEL_ACT 52    /* bytes of a token's 32 quantized activations */
+#define PANEL_TOKENS 128 /* tokens whose sums are kept while a panel is read once */
+#define PANEL_L2 (384 << 10) /* bytes of activations that are read again for every panel of a task */
+
+#endif

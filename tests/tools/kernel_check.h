@@ -1,0 +1,84 @@
+/* kernel_check.h: random weights and activations for checking kernels against ref, shared by the unit test and bench/kernels.c, which also
+ * runs where no test library is. */
+#ifndef TESTS_KERNEL_CHECK_H
+#define TESTS_KERNEL_CHECK_H
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/kernels.h"
+#include "quant/quant.h"
+
+static inline uint64_t check_next(uint64_t *s) {
+    uint64_t z = (*s += 0x9E3779B97F4A7C15u);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+static inline double check_double(uint64_t *s) { return (double)(check_next(s) >> 11) * 0x1p-53; }
+static inline float check_normal(uint64_t *s) {
+    double u = check_double(s), v = check_double(s);
+    return (float)(sqrt(-2 * log(u + 1e-300)) * cos(6.283185307179586 * v));
+}
+
+/* Where the half-precision scales of a block lie; -1: none. */
+static inline void check_scale_fields(int type, int at[2]) {
+    at[0] = 0, at[1] = -1;
+    switch (type) {
+    case QUANT_Q4_1: case QUANT_Q5_1: case QUANT_Q4_K: case QUANT_Q5_K: at[1] = 2; break;
+    case QUANT_Q2_K: at[0] = 80, at[1] = 82; break;
+    case QUANT_Q3_K: at[0] = 108; break;
+    case QUANT_Q6_K: at[0] = 208; break;
+    case QUANT_TQ1_0: at[0] = 52; break;
+    case QUANT_TQ2_0: at[0] = 64; break;
+    case QUANT_Q4_0: case QUANT_Q5_0: case QUANT_Q8_0: case QUANT_IQ4_NL: case QUANT_IQ4_XS: case QUANT_IQ2_XXS: case QUANT_IQ2_XS:
+    case QUANT_IQ2_S: case QUANT_IQ3_XXS: case QUANT_IQ3_S: case QUANT_IQ1_S: break;
+    default: at[0] = -1;
+    }
+}
+
+/* Random bits in the quantized fields, ordinary numbers in the scales: every code of a format occurs. */
+static inline void check_weights(uint8_t *w, const quant_info *info, int64_t n, uint64_t *s) {
+    float decoded[256];
+    int at[2];
+    check_scale_fields(info->type, at);
+    for (int64_t i = 0; i < n / info->block; i++, w += info->bytes) {
+        for (;;) {
+            for (int b = 0; b < info->bytes; b++) w[b] = (uint8_t)check_next(s);
+            for (int f = 0; f < 2; f++) {
+                uint16_t h = quant_f32_to_f16(check_normal(s) * 0.01f);
+                if (at[f] >= 0) memcpy(w + at[f], &h, 2);
+            }
+            if (info->type == QUANT_MXFP4) w[0] = (uint8_t)(110 + check_next(s) % 20);
+            if (info->type == QUANT_F32) memcpy(w, &(float){check_normal(s)}, 4);
+            if (info->type == QUANT_F64) memcpy(w, &(double){check_normal(s)}, 8);
+            if (info->type == QUANT_F16) memcpy(w, &(uint16_t){quant_f32_to_f16(check_normal(s))}, 2);
+            if (info->type == QUANT_BF16) memcpy(w, &(uint16_t){quant_f32_to_bf16(check_normal(s))}, 2);
+            info->decode(decoded, w, info->block);
+            bool fine = true;
+            for (int b = 0; b < info->block; b++) fine &= fabsf(decoded[b]) < 1e5f;
+            if (fine) break;
+        }
+    }
+}
+
+/* Activations that survive quantization to bytes (with a scale per 32 up to 256 columns) and rounding to 8 bits unchanged: whole numbers up to 127, which
+ * occurs in every 32 columns, times one power of two per token. What is left of the error is the order of float sums. */
+static inline void check_exact_activations(float *x, int64_t n, float scale, uint64_t *s) {
+    for (int64_t i = 0; i < n; i++) x[i] = (float)((int)(check_next(s) % 255) - 127) * scale;
+    for (int64_t i = 0; i < n; i += 32) x[i + (int64_t)(check_next(s) % (uint64_t)(n - i < 32 ? n - i : 32))] = check_next(s) & 1 ? 127 * scale : -127 * scale;
+}
+
+/* Sum of |w| |x|: what rounding errors are measured by. */
+static inline double check_magnitude(const quant_info *info, const uint8_t *row, const float *x, int64_t cols) {
+    double sum = 0;
+    float decoded[256];
+    for (int64_t c = 0; c < cols; c += info->block) {
+        info->decode(decoded, row + quant_bytes(info, (uint64_t)c), info->block);
+        for (int i = 0; i < info->block; i++) sum += fabs((double)decoded[i] * (double)x[c + i]);
+    }
+    return sum;
+}
+
+#endif

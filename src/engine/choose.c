@@ -1,5 +1,5 @@
-/* choose.c: the filters and the draw. No filter sorts the whole vocabulary: a heap keeps the best few, and
- * filters that need a sorted list by probability mass sort a short front part first and a longer one only if needed. */
+/* choose.c: the filters and the draw. No filter sorts the whole vocabulary: a heap keeps the k best, and a cut by
+ * probability mass looks for the right bin first and sorts only there. */
 #include "engine/choose.h"
 
 #include <math.h>
@@ -11,8 +11,10 @@ double choose_exp(double x) {
     const double log2_e = 1.44269504088896340736, ln2_high = 6.93147180369123816490e-01, ln2_low = 1.90821492927058770002e-10;
     int k = (int)(x * log2_e + (x < 0 ? -0.5 : 0.5));
     double r = (x - k * ln2_high) - k * ln2_low; /* |r| <= ln 2 / 2 */
-    double sum = 1;
-    for (int i = 13; i > 0; i--) sum = 1 + sum * r * (1.0 / i);
+    static const double inverse_factorial[] = {1.0,          1.0,           1.0 / 2,        1.0 / 6,         1.0 / 24,         1.0 / 120,        1.0 / 720,
+                                               1.0 / 5040.0, 1.0 / 40320.0, 1.0 / 362880.0, 1.0 / 3628800.0, 1.0 / 39916800.0, 1.0 / 479001600.0};
+    double sum = 1.0 / 6227020800.0;
+    for (int i = 12; i >= 0; i--) sum = sum * r + inverse_factorial[i];
     uint64_t bits = (uint64_t)(k + 1023) << 52;
     double scale;
     memcpy(&scale, &bits, sizeof scale);
@@ -74,31 +76,49 @@ static void make_heap(candidate *c, size_t n) {
     for (size_t i = n / 2; i-- > 0;) sift_down(c, n, i);
 }
 
-/* Brings the m best of n to the front, best first. */
-static void sort_front(candidate *c, size_t n, size_t m) {
-    make_heap(c, m);
-    for (size_t i = m; i < n; i++) {
-        if (!better(&c[i], &c[0])) continue;
-        swap(&c[i], &c[0]);
-        sift_down(c, m, 0);
-    }
-    for (size_t last = m; last-- > 1;) {
+/* Best first. */
+static void sort_all(candidate *c, size_t n) {
+    make_heap(c, n);
+    for (size_t last = n; last-- > 1;) {
         swap(&c[0], &c[last]);
         sift_down(c, last, 0);
     }
 }
 
-/* Keeps the best by rank until their weights reach mass; returns how many. */
-static size_t keep_mass(candidate *c, size_t n, double mass) {
-    for (size_t m = n < 64 ? n : 64;; m = m > n / 8 ? n : m * 8) {
-        sort_front(c, n, m);
-        double sum = 0;
-        for (size_t i = 0; i < m; i++) {
-            sum += c[i].weight;
-            if (sum >= mass) return i + 1;
-        }
-        if (m == n) return n;
+/* Ranks fall into bins of 1/16 from the best one down; the last bin takes the rest. */
+enum { BINS = 512 };
+static int bin_of(const candidate *c, float best) {
+    float below = (best - c->rank) * 16;
+    return below < BINS - 1 ? (int)below : BINS - 1;
+}
+
+/* Moves those in the bins from first to last to the front; returns how many. */
+static size_t bring_bins(candidate *c, size_t n, float best, int first, int last) {
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        int bin = bin_of(&c[i], best);
+        if (bin >= first && bin <= last) swap(&c[i], &c[count++]);
     }
+    return count;
+}
+
+/* Keeps the best by rank until their weights reach mass; returns how many. Only the bin in which that happens is sorted. */
+static size_t keep_mass(candidate *c, size_t n, double mass) {
+    double in_bin[BINS] = {0}, sum = 0;
+    float best = -INFINITY;
+    for (size_t i = 0; i < n; i++)
+        if (c[i].rank > best) best = c[i].rank;
+    for (size_t i = 0; i < n; i++) in_bin[bin_of(&c[i], best)] += c[i].weight;
+    int cut = 0;
+    while (cut < BINS - 1 && sum + in_bin[cut] < mass) sum += in_bin[cut++];
+    size_t above = bring_bins(c, n, best, 0, cut - 1);
+    size_t within = bring_bins(c + above, n - above, best, cut, cut);
+    sort_all(c + above, within);
+    for (size_t i = above; i < above + within; i++) {
+        sum += c[i].weight;
+        if (sum >= mass) return i + 1;
+    }
+    return above + within;
 }
 
 /* ---- filters ---- */

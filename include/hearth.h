@@ -126,7 +126,7 @@ HEARTH_API void hearth_free(void *memory);
 
 typedef struct hearth_logit_bias {
     int32_t token;
-    float bias;
+    float bias; /* minus infinity bans the token */
 } hearth_logit_bias;
 
 typedef struct hearth_sampler_options {
@@ -143,27 +143,32 @@ typedef struct hearth_sampler_options {
     float dry_base;
     int dry_allowed_length;
     int dry_last_n;            /* 0: off, -1: all */
-    const char *const *dry_breakers; /* NULL-terminated; NULL: newline, colon, quote, asterisk */
+    const char *const *dry_breakers; /* NULL-terminated; NULL: newline, colon, quote, asterisk. Found in the text also across tokens */
     const hearth_logit_bias *logit_bias;
     size_t n_logit_bias;
     uint64_t seed;             /* same seed, same text */
 } hearth_sampler_options;
 
 typedef struct hearth_sampler hearth_sampler;
+/* Temperature 0.8, top-k 40, top-p 0.95, min-p 0.05, no penalties, seed 0. */
 HEARTH_API hearth_sampler_options hearth_sampler_defaults(void);
-/* Options are checked and copied. NULL on failure. */
+/* Options (NULL: the defaults) are checked and copied; the engine must outlive the sampler. NULL on failure. Given the same
+ * logits and seed, the same tokens are chosen on every machine. */
 HEARTH_API hearth_sampler *hearth_sampler_new(const hearth_engine *engine, const hearth_sampler_options *options, hearth_error *error);
 HEARTH_API void hearth_sampler_free(hearth_sampler *sampler);
-/* Tells the sampler of a token that is now part of the text (prompt or answer). */
+/* Tells the sampler of a token that is now part of the text (prompt or answer), for the penalties and DRY. Only for programs
+ * that pick tokens themselves: hearth_generate tells the sampler of every token of the session. */
 HEARTH_API bool hearth_sampler_accept(hearth_sampler *sampler, int32_t token, hearth_error *error);
-/* Chooses from n_vocab logits, which are left unchanged. Does not accept it. */
+/* Chooses from n_vocab logits, which are left unchanged: bias, penalties, DRY, then top-k, typical, top-p, min-p, temperature.
+ * Does not accept it. HEARTH_TOKEN_NONE on failure: every logit is NaN or minus infinity. */
 HEARTH_API int32_t hearth_sampler_pick(hearth_sampler *sampler, const float *logits, hearth_error *error);
 
 typedef struct hearth_logprob {
     int32_t token;
     float logprob;
 } hearth_logprob;
-/* The log-probability of token, and the n most likely tokens with theirs (before sampling), best first. */
+/* The log-probability of token (minus infinity when out of range), and the n most likely tokens with theirs (before bias,
+ * penalties and sampling), best first; places beyond the vocabulary get HEARTH_TOKEN_NONE. */
 HEARTH_API float hearth_logprobs(const hearth_engine *engine, const float *logits, int32_t token, hearth_logprob *top, size_t n);
 
 /* ---- session ---- */
@@ -193,7 +198,7 @@ typedef struct hearth_generate_options {
     bool ignore_end;          /* go on past end-of-answer tokens */
     bool show_special;        /* give out the text of control tokens too */
     /* Whole UTF-8 characters, as soon as they are certain (bytes that can never become one pass through
-     * unchanged). Return false to stop. May be NULL. */
+     * unchanged). Called after every token, with len 0 when nothing is certain yet. Return false to stop. May be NULL. */
     bool (*on_text)(void *user, const char *text, size_t len);
     /* Every token picked, with the logits it was picked from. May be NULL. */
     void (*on_token)(void *user, int32_t token, const float *logits);
@@ -206,7 +211,9 @@ typedef struct hearth_generated {
 } hearth_generated;
 
 HEARTH_API hearth_generate_options hearth_generate_defaults(void);
-/* Generates from where the session is; it must hold at least one token. The generated tokens stay in the session. */
+/* Generates from where the session is; it must hold at least one token. The generated tokens stay in the session, so after
+ * FINISH_LENGTH or FINISH_CALLER a second call goes on as if there had been one. The token that ended the answer (FINISH_END) or
+ * completed the stop string (FINISH_STOP) is given to on_token but not kept: the next turn's text brings the ending token itself. */
 HEARTH_API bool hearth_generate(hearth_session *session, hearth_sampler *sampler, const hearth_generate_options *options,
                                 hearth_generated *result, hearth_error *error);
 

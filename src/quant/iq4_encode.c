@@ -12,9 +12,9 @@ static void pack(uint8_t qs[16], const int8_t *values) {
 }
 
 void quant_encode_iq4_nl(void *restrict dst, const float *restrict src, int64_t n) {
-    /* The scale of scales is the scale. */
+    /* The scale of scales is the scale, unless zero is better: no value is zero. */
     static const search_plain_shape shape = {
-        .n = 32, .count = 1, .values = quant_iq4_values, .scale_low = 1, .scale_high = 1, .from = 95.0f, .to = 135.0f, .steps = 11};
+        .n = 32, .count = 1, .values = quant_iq4_values, .scale_low = 0, .scale_high = 1, .from = 95.0f, .to = 135.0f, .steps = 11};
     quant_iq4_nl *out = dst;
     for (; n > 0; n -= 32, out++, src += 32) {
         search_block b;
@@ -22,7 +22,7 @@ void quant_encode_iq4_nl(void *restrict dst, const float *restrict src, int64_t 
         memset(out, 0, sizeof *out);
         if (!search_load(&b, src, 32)) continue;
         search_without_mins(&c, &b, &shape);
-        quant_put_scale(out->d, c.d * b.unit);
+        quant_put_scale(out->d, c.d * (float)c.scale[0] * b.unit);
         pack(out->qs, c.q);
     }
 }

@@ -45,7 +45,9 @@ enum quant_type {
     QUANT_TYPE_END = 41,
 };
 
-/* Both work on whole blocks: n is a multiple of the block's elements. */
+/* Both work on whole blocks: n is a multiple of the block's elements. Packed bytes may have any alignment, and any bytes can be
+ * decoded. Encoding to F32, F16 and BF16 keeps NaN and infinities. A block of another type has no place for them: there a NaN
+ * counts as 0, and what is too large for the type's scale as the largest it has. Callers that mind check before. */
 typedef void quant_decode_fn(float *dst, const void *src, int64_t n);
 typedef void quant_encode_fn(void *dst, const float *src, int64_t n);
 

@@ -42,7 +42,7 @@ static inline float inverse_of(float d) { return d != 0 ? 1.0f / d : 0.0f; }
 
 /* The integer nearest to v, from low to high. */
 static inline int integer(float v, int low, int high) {
-    return v <= (float)low ? low : v >= (float)high ? high : (int)floorf(v + 0.5f);
+    return !(v > (float)low) ? low : v >= (float)high ? high : (int)floorf(v + 0.5f);
 }
 
 /* Codes 0..top of x * inverse + shift, as floats. Three loops, because gcc vectorises only simple ones. */
@@ -273,7 +273,8 @@ void search_without_mins(search_plain *best, const search_block *b, const search
         wanted[s] = fit_scale(b->x + s * t->n, b->w + s * t->n, t);
         scale = fabsf(wanted[s]) > fabsf(scale) ? wanted[s] : scale;
     }
-    assign_plain(best, b, wanted, as_half(b, scale / (float)t->scale_low), t);
+    const int most = t->scale_low < 0 ? t->scale_low : t->scale_high; /* of greatest magnitude */
+    assign_plain(best, b, wanted, as_half(b, scale / (float)most), t);
     const float d = as_half(b, solve_plain(best, b, t));
     for (int s = 0; s < t->count; s++) wanted[s] = d * (float)best->scale[s];
     search_plain next;

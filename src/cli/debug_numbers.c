@@ -20,7 +20,8 @@ static bool add_decoded(const job *j, file_writer *w, const unsigned char *data,
     return file_writer_add(w, floats, (size_t)n * 4, e);
 }
 
-static bool add_encoded(const job *j, file_writer *w, const unsigned char *data, int64_t first, int64_t n, float *floats, void *packed, err *e) {
+static bool add_encoded(const job *j, file_writer *w, const unsigned char *data, int64_t first, int64_t n, float *floats, void *packed,
+                        err *e) {
     memcpy(floats, data, (size_t)n * 4);
     for (int64_t i = 0; j->type->block > 1 && i < n; i++)
         if (!isfinite(floats[i]))

@@ -1,7 +1,7 @@
 /* kquants.c: decoding of the types with a scale of scales: Q2_K, Q3_K, Q4_K, Q5_K, Q6_K. A super-block of 256 elements has
  * one half scale (and one for minimums), and small blocks of 16 or 32 elements have integer scales in units of it.
  * kquants_encode.c is the other direction. */
-#include "quant/kquants.h"
+#include "quant/blocks.h"
 
 /* 64 bytes hold two runs of four planes: plane k of a run is bits 2k and 2k + 1 of its 32 bytes. */
 static inline void unpack2(uint8_t q[QUANT_SUPER], const uint8_t qs[64]) {
@@ -25,7 +25,9 @@ static inline void add_bit(uint8_t q[QUANT_SUPER], const uint8_t qh[32], int val
         for (int j = 0; j < 32; j++) q[32 * k + j] |= (uint8_t)((qh[j] >> k & 1) * value);
 }
 
-void quant_k_scales(uint8_t scale[8], uint8_t min[8], const uint8_t packed[12]) {
+/* Q4_K and Q5_K: eight scales and eight minimums of six bits. The first four of each are the low six bits of bytes 0..7; of the
+ * others the low four bits are in bytes 8..11 (minimums in the high halves) and the top two in the top of bytes 0..7. */
+static void unpack_scales_and_mins(uint8_t scale[8], uint8_t min[8], const uint8_t packed[12]) {
     for (int j = 0; j < 4; j++) {
         scale[j] = packed[j] & 63;
         min[j] = packed[4 + j] & 63;
@@ -34,7 +36,9 @@ void quant_k_scales(uint8_t scale[8], uint8_t min[8], const uint8_t packed[12]) 
     }
 }
 
-void quant_q3_k_scales(int8_t scale[16], const uint8_t packed[12]) {
+/* Q3_K: sixteen signed scales of six bits. The low four bits are in bytes 0..7, the last eight in the high halves; the top two
+ * bits are in bytes 8..11. */
+static void unpack_signed_scales(int8_t scale[16], const uint8_t packed[12]) {
     for (int j = 0; j < 16; j++) {
         const int low = packed[j & 7] >> (j < 8 ? 0 : 4) & 15, high = packed[8 + (j & 3)] >> 2 * (j >> 2) & 3;
         scale[j] = (int8_t)((low | high << 4) - 32);
@@ -62,7 +66,7 @@ void quant_decode_q3_k(float *restrict dst, const void *restrict src, int64_t n)
         int8_t scales[16];
         unpack2(q, b->qs);
         add_bit(q, b->hmask, 4);
-        quant_q3_k_scales(scales, b->scales);
+        unpack_signed_scales(scales, b->scales);
         for (int s = 0; s < 16; s++) {
             const float scale = d * (float)scales[s];
             for (int j = 16 * s; j < 16 * s + 16; j++) dst[j] = scale * (float)(q[j] - 4);
@@ -73,7 +77,7 @@ void quant_decode_q3_k(float *restrict dst, const void *restrict src, int64_t n)
 /* What Q4_K and Q5_K share once the codes are unpacked. */
 static inline void decode_with_mins(float *restrict dst, const uint8_t *restrict q, const uint8_t *restrict packed, float d, float dmin) {
     uint8_t scales[8], mins[8];
-    quant_k_scales(scales, mins, packed);
+    unpack_scales_and_mins(scales, mins, packed);
     for (int s = 0; s < 8; s++) {
         const float scale = d * (float)scales[s], min = dmin * (float)mins[s];
         for (int j = 32 * s; j < 32 * s + 32; j++) dst[j] = scale * (float)q[j] - min;

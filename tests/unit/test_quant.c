@@ -175,7 +175,8 @@ static void encoding_loses_no_more_than_the_format_must(void **state) {
         for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
             there_and_back(quant_find_name(bounds[i].name), y, x, N);
             const double error = relative_error(x, y, N), bound = tails ? bounds[i].tails : bounds[i].gauss;
-            if (error > bound) fail_msg("%s loses %.5f of the %s numbers, more than %.5f", bounds[i].name, error, tails ? "cubed" : "normal", bound);
+            if (error > bound)
+                fail_msg("%s loses %.5f of the %s numbers, more than %.5f", bounds[i].name, error, tails ? "cubed" : "normal", bound);
         }
     }
 }
@@ -235,15 +236,17 @@ static void blocks_do_not_see_each_other(void **state) {
 
 static void hostile_numbers_encode_to_finite_ones(void **state) {
     (void)state;
-    static const float hostile[] = {NAN, INFINITY, -INFINITY, 3.4e38f, -3.4e38f, 1e-45f, -1e-45f, 1e-38f, 1e-30f, 65504, 1e9f, -1e20f, 0, 1, -0.0f};
+    static const float hostile[] = {NAN,    INFINITY, -INFINITY, 3.4e38f, -3.4e38f, 1e-45f, -1e-45f, 1e-38f,
+                                    1e-30f, 65504,    1e9f,      -1e20f,  0,        1,      -0.0f};
+    const uint64_t count = sizeof hostile / sizeof *hostile;
     uint64_t rng = test_seed() + 2;
     for (int type = 0; type < QUANT_TYPE_END; type++) {
         if (!encodable(type) || quant_find(type)->block == 1) continue;
         for (int round = 0; round < 400; round++) {
             float x[256], y[256];
-            const int kinds = 1 + (int)(rng_next(&rng) % 4);
-            const float *from = hostile + rng_next(&rng) % (sizeof hostile / sizeof *hostile - 4);
-            for (int i = 0; i < 256; i++) x[i] = round % 2 ? hostile[rng_next(&rng) % (sizeof hostile / sizeof *hostile)] : from[rng_next(&rng) % (uint64_t)kinds];
+            /* all of them, or only a few neighbours in the list */
+            const uint64_t kinds = round % 2 ? count : 1 + rng_next(&rng) % 4, first = rng_next(&rng) % (count - kinds + 1);
+            for (int i = 0; i < 256; i++) x[i] = hostile[first + rng_next(&rng) % kinds];
             there_and_back(quant_find(type), y, x, 256);
             for (int i = 0; i < 256; i++)
                 if (!isfinite(y[i])) fail_msg("%s: %g becomes %g", quant_find(type)->name, x[i], y[i]);

@@ -395,14 +395,14 @@ static void the_command_works(void **state) {
     buf_free(&text);
 }
 
-static void models_of_the_kit_convert_to_every_kind(void **state) {
+static void models_of_the_kit_convert(void **state) {
     (void)state;
     need_kit();
-    static const char *const names[] = {"models/deepseek2-lite.gguf", "models/gpt-oss.gguf", "models/gemma3.gguf"};
-    static const char *const mixes[] = {"Q8_0", "BF16", "Q4_K_M", "MXFP4_MOE"};
+    static const char *const names[] = {"models/deepseek3.gguf", "models/gpt-oss.gguf", "models/gemma3.gguf"};
+    static const char *const mixes[] = {"Q4_K_M", "MXFP4_MOE"};
     for (int i = 0; i < 3; i++) {
         gguf *in = must_open(kit_path(names[i]));
-        for (int m = 0; m < 4; m++) {
+        for (int m = 0; m < 2; m++) {
             must_quantize(kit_path(names[i]), temp_file("kit.gguf"), mixes[m], 2);
             gguf *out = must_open(temp_file("kit.gguf"));
             for (size_t t = 0; t < gguf_n_tensors(in); t++) {
@@ -428,7 +428,7 @@ int main(void) {
         cmocka_unit_test(the_source_is_never_overwritten),
         cmocka_unit_test(output_is_whole_or_absent_when_anything_fails),
         cmocka_unit_test(the_command_works),
-        cmocka_unit_test(models_of_the_kit_convert_to_every_kind),
+        cmocka_unit_test(models_of_the_kit_convert),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

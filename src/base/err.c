@@ -28,13 +28,17 @@ bool err_set(err *e, hearth_code code, const char *format, ...) {
 
 bool err_prefix(err *e, const char *format, ...) {
     if (!e || e->code == HEARTH_OK) return false;
-    char old[sizeof e->text];
-    memcpy(old, e->text, sizeof old);
+    char prefix[sizeof e->text];
     va_list args;
     va_start(args, format);
-    int n = vsnprintf(e->text, sizeof e->text, format, args);
+    vsnprintf(prefix, sizeof prefix - 2, format, args);
     va_end(args);
-    if (n >= 0 && (size_t)n < sizeof e->text) snprintf(e->text + n, sizeof e->text - (size_t)n, ": %s", old);
+    strcat(prefix, ": ");
+    size_t n = strlen(prefix), keep = strlen(e->text);
+    if (n + keep >= sizeof e->text) keep = sizeof e->text - 1 - n; /* the end of the message gives way */
+    memmove(e->text + n, e->text, keep);
+    memcpy(e->text, prefix, n);
+    e->text[n + keep] = 0;
     return false;
 }
 
@@ -48,13 +52,16 @@ void err_clear(err *e) {
     e->text[0] = 0;
 }
 
-/* Length of the valid UTF-8 character at s, 0 when there is none. */
-static size_t utf8_valid_length(const unsigned char *s, size_t len) {
+/* Length of the character at s that is safe to show, 0 when there is none: valid UTF-8 and no control character. */
+static size_t shown_length(const unsigned char *s, size_t len) {
     size_t n = s[0] < 0x80 ? 1 : s[0] >= 0xC2 && s[0] < 0xE0 ? 2 : (s[0] & 0xF0) == 0xE0 ? 3 : s[0] >= 0xF0 && s[0] < 0xF5 ? 4 : 0;
     if (n == 0 || n > len) return 0;
     for (size_t i = 1; i < n; i++)
         if ((s[i] & 0xC0) != 0x80) return 0;
-    return n;
+    bool control = s[0] < 0x20 || s[0] == 0x7F || (s[0] == 0xC2 && s[1] < 0xA0);
+    bool overlong = (s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xF0 && s[1] < 0x90);
+    bool outside = (s[0] == 0xED && s[1] >= 0xA0) || (s[0] == 0xF4 && s[1] >= 0x90); /* surrogates, beyond U+10FFFF */
+    return control || overlong || outside ? 0 : n;
 }
 
 char *err_quote(char *out, size_t cap, const char *text, size_t len) {
@@ -62,8 +69,8 @@ char *err_quote(char *out, size_t cap, const char *text, size_t len) {
     if (cap == 0) return out;
     while (i < len) {
         const unsigned char *s = (const unsigned char *)text + i;
-        size_t n = utf8_valid_length(s, len - i);
-        bool plain = n > 0 && s[0] >= 0x20 && s[0] != 0x7F;
+        size_t n = shown_length(s, len - i);
+        bool plain = n > 0;
         size_t need = plain ? n : 4;
         if (used + need + 4 > cap) {
             snprintf(out + used, cap - used, "...");

@@ -76,11 +76,27 @@ bool file_read(const char *path, size_t limit, buf *out, err *e) {
     return ok;
 }
 
+/* A pipe, terminal or device is written as it is; a link is followed, so that its target is what gets replaced. */
+static bool open_other(file_writer *w, const char *path, err *e) {
+    struct stat st;
+    if (stat(path, &st) != 0 || S_ISREG(st.st_mode)) {
+        char *target = realpath(path, NULL);
+        w->path = mem_strndup(target ? target : path, strlen(target ? target : path), e);
+        free(target);
+        return w->path != NULL;
+    }
+    w->path = mem_strndup(path, strlen(path), e);
+    if (!w->path) return false;
+    w->fd = must_fail() ? -1 : open(path, O_WRONLY | O_CLOEXEC);
+    return w->fd >= 0 || fail(e, "open", path);
+}
+
 bool file_writer_open(file_writer *w, const char *path, err *e) {
     *w = (file_writer){.fd = -1};
+    bool ok = open_other(w, path, e);
+    if (ok && w->fd >= 0) return true;
     buf temp = {0};
-    w->path = mem_strndup(path, strlen(path), e);
-    bool ok = w->path && buf_addf(&temp, e, "%s.tmp.%ld.XXXXXX", path, (long)getpid());
+    ok = ok && buf_addf(&temp, e, "%s.tmp.%ld.XXXXXX", w->path, (long)getpid());
     w->temp = temp.data;
     if (ok) {
         w->fd = must_fail() ? -1 : mkostemp(w->temp, O_CLOEXEC);
@@ -125,6 +141,12 @@ static bool sync_folder(const char *path, err *e) {
 }
 
 bool file_writer_commit(file_writer *w, err *e) {
+    if (!w->temp) {
+        bool ok = close(w->fd) == 0 || fail(e, "write", w->path);
+        mem_free(w->path);
+        *w = (file_writer){.fd = -1};
+        return ok;
+    }
     if (must_fail() || fsync(w->fd) != 0) {
         fail(e, "sync", w->path);
         file_writer_abort(w);
@@ -146,7 +168,7 @@ bool file_writer_commit(file_writer *w, err *e) {
 void file_writer_abort(file_writer *w) {
     if (w->fd >= 0) {
         close(w->fd);
-        unlink(w->temp);
+        if (w->temp) unlink(w->temp);
     }
     mem_free(w->path);
     mem_free(w->temp);

@@ -19,7 +19,8 @@ void file_map_close(file_map *m);
 bool file_read(const char *path, size_t limit, buf *out, err *e);
 
 /* Writing that is durable and whole or not there: a temporary file beside path, fsync, rename over
- * path, fsync of the folder. Exactly one of commit and abort ends it. */
+ * path, fsync of the folder. What is no regular file (a pipe, a device) is written directly. Exactly one of commit and
+ * abort ends it. */
 typedef struct file_writer {
     int fd;
     char *path, *temp;

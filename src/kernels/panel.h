@@ -12,7 +12,7 @@
  *   MXFP4          per block of 32: 4 words of nibbles; then per block 16 exponents                   2176
  *   Q4_K           d and dmin, 3 words of scales, 32 words of nibbles                                 2304
  *   Q5_K           d and dmin, 3 words of scales, 8 words of fifth bits, 32 words of nibbles          2816
- *   Q6_K           32 words of nibbles, 16 words of upper pairs, 4 words of scales, d as float        3392
+ *   Q6_K           d as float, 4 words of scales, twice: 8 words of upper pairs, 16 words of nibbles  3392
  *   IQ4_XS         d and upper scales, lower scales, 32 words of nibbles                              2176
  *
  * A panel's chunks follow each other, panels are padded to 64 bytes. Rows beyond the last repeat the last.

@@ -2,9 +2,8 @@
  * instruction set. panel.h says how everything lies in memory.
  *
  * For every type there are two small functions: pack (file to chunk) and unpack (32 columns of a chunk to weights and scales in registers). All
- * else is common. Few tokens read a chunk once and unpack on the way. Many tokens unpack a chunk into the first-level cache first and
- * then run over it, eight tokens at a time. The arithmetic of a token is the same on both ways, and so are its bits: whole
- * numbers within 32 columns, then one fused multiply-add per 32 columns in order. */
+ * else is common: a chunk is unpacked for up to eight tokens at a time, which hides behind their products. The arithmetic of a token is
+ * the same however many there are, and so are its bits: whole numbers within 32 columns, then one fused multiply-add per 32 columns in order. */
 #ifndef KERNELS_PANEL_IMPL_H
 #define KERNELS_PANEL_IMPL_H
 
@@ -12,7 +11,8 @@
 #include "kernels/panel.h"
 #include "quant/quant.h"
 
-#define FUSED 4 /* up to so many tokens are computed while unpacking */
+#define CHUNK_AHEAD 4096   /* bytes that packed weights are asked for before they are read */
+#define ROWS_AHEAD 384     /* the same for each of the 16 rows of a panel in the file; the hardware cannot follow so many streams */
 
 /* 32 columns of LANES rows, unpacked. */
 typedef struct block {
@@ -30,14 +30,11 @@ typedef struct traits {
     bool halved;   /* a scale per 16 columns */
 } traits;
 
-/* A chunk unpacked in memory, for many tokens. */
-typedef struct unpacked {
-    _Alignas(64) uint8_t w[PANEL_CHUNK / 32][8][64];
-    _Alignas(64) float scale[PANEL_CHUNK / 32][PANEL_ROWS], second[PANEL_CHUNK / 32][PANEL_ROWS], min[PANEL_CHUNK / 32][PANEL_ROWS];
-} unpacked;
-
 /* The word of a chunk for the lane group that starts at row h. */
 #define WORD(chunk, i) ((chunk) + 64 * (i) + 4 * h)
+
+/* Keeps the compiler from moving the loads of later blocks up to here: it would run out of registers. */
+#define KEEP_ORDER() __asm__ volatile("" ::: "memory")
 
 /* ---- the types ---- */
 
@@ -45,8 +42,14 @@ INLINE void gather_halves(uint8_t *dst, const uint8_t *const row[16], size_t off
     for (int r = 0; r < PANEL_ROWS; r++) memcpy(dst + 2 * r, row[r] + offset, 2);
 }
 
-INLINE void nibbles_pack(uint8_t *dst, const uint8_t *const row[16], size_t offset, int pieces) {
-    for (int i = 0; i < pieces; i++) transpose16(dst + 256 * i, row, offset + 16 * (size_t)i);
+/* 16 bytes of every row to four words of a chunk. Four in a row ask for one line of every row. */
+INLINE void words_pack(uint8_t *dst, const uint8_t *const row[16], size_t offset, size_t ahead) {
+    transpose16(dst, row, offset);
+    for (size_t r = offset / 16 % 4; r < PANEL_ROWS; r += 4) __builtin_prefetch(row[r] + offset + ahead);
+}
+
+INLINE void pieces_pack(uint8_t *dst, const uint8_t *const row[16], size_t offset, int pieces, size_t ahead) {
+    for (int i = 0; i < pieces; i++) words_pack(dst + 256 * i, row, offset + 16 * (size_t)i, ahead);
 }
 
 /* Nibbles of one block: the low ones are columns 0 to 15, the high ones 16 to 31. */
@@ -61,10 +64,10 @@ INLINE void nibbles_split(vi w[8], const uint8_t *words, int h) {
 }
 
 static const traits q8_0_traits = {.bits = 8, .offset = -1};
-INLINE void q8_0_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks) {
+INLINE void q8_0_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead) {
     for (int b = 0; b < blocks; b++) {
         size_t at = (size_t)(chunk * 8 + b) * 34;
-        nibbles_pack(dst + 512 * b, row, at + 2, 2);
+        pieces_pack(dst + 512 * b, row, at + 2, 2, ahead);
         gather_halves(dst + 512 * blocks + 32 * b, row, at);
     }
 }
@@ -75,10 +78,10 @@ INLINE void q8_0_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h
 }
 
 static const traits q4_0_traits = {.bits = 4, .offset = 3};
-INLINE void q4_0_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks) {
+INLINE void q4_0_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead) {
     for (int b = 0; b < blocks; b++) {
         size_t at = (size_t)(chunk * 8 + b) * 18;
-        transpose16(dst + 256 * b, row, at + 2);
+        words_pack(dst + 256 * b, row, at + 2, ahead);
         gather_halves(dst + 256 * blocks + 32 * b, row, at);
     }
 }
@@ -103,10 +106,10 @@ INLINE void iq4_nl_unpack(block *o, const uint8_t *chunk, int blocks, int b, int
 
 static const int8_t mxfp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}; /* doubled */
 static const traits mxfp4_traits = {.bits = 8, .offset = -1};
-INLINE void mxfp4_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks) {
+INLINE void mxfp4_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead) {
     for (int b = 0; b < blocks; b++) {
         size_t at = (size_t)(chunk * 8 + b) * 17;
-        transpose16(dst + 256 * b, row, at + 1);
+        words_pack(dst + 256 * b, row, at + 1, ahead);
         for (int r = 0; r < PANEL_ROWS; r++) dst[256 * blocks + 16 * b + r] = row[r][at];
     }
 }
@@ -133,9 +136,9 @@ INLINE void k_scales(block *o, const uint8_t *head, int b, int h) {
 }
 
 static const traits q4_k_traits = {.bits = 4, .offset = -1, .min = true};
-INLINE void q4_k_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks) {
+INLINE void q4_k_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead) {
     (void)blocks;
-    nibbles_pack(dst, row, (size_t)chunk * 144, 9);
+    pieces_pack(dst, row, (size_t)chunk * 144, 9, ahead);
 }
 /* The low nibbles of 32 bytes are one block, the high ones the next. */
 INLINE void pair_split(vi w[8], const uint8_t *words, int b, int h) {
@@ -153,9 +156,9 @@ INLINE void q4_k_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h
 }
 
 static const traits q5_k_traits = {.bits = 5, .offset = -1, .min = true};
-INLINE void q5_k_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks) {
+INLINE void q5_k_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead) {
     (void)blocks;
-    nibbles_pack(dst, row, (size_t)chunk * 176, 11);
+    pieces_pack(dst, row, (size_t)chunk * 176, 11, ahead);
 }
 INLINE void q5_k_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h) {
     (void)blocks;
@@ -170,38 +173,47 @@ INLINE void q5_k_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h
 }
 
 static const traits q6_k_traits = {.bits = 6, .offset = 5, .halved = true};
-INLINE void q6_k_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks) {
+INLINE void q6_k_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead) {
     (void)blocks;
-    nibbles_pack(dst, row, (size_t)chunk * 210, 13);
+    size_t at = (size_t)chunk * 210;
     for (int r = 0; r < PANEL_ROWS; r++) {
         uint16_t d;
-        memcpy(&d, row[r] + (size_t)chunk * 210 + 208, 2);
+        memcpy(&d, row[r] + at + 208, 2);
         float f = quant_f16_to_f32(d);
-        memcpy(dst + 3328 + 4 * r, &f, 4);
+        memcpy(dst + 4 * r, &f, 4);
+    }
+    words_pack(dst + 64, row, at + 192, ahead);
+    for (int half = 0; half < 2; half++) { /* in the order in which they are read */
+        pieces_pack(dst + 320 + 1536 * half, row, at + 128 + 32 * (size_t)half, 2, ahead);
+        pieces_pack(dst + 832 + 1536 * half, row, at + 64 * (size_t)half, 4, ahead);
     }
 }
 INLINE void q6_k_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h) {
     (void)blocks;
-    int half = b / 4, j = b % 4; /* 128 columns share 16 words of nibbles and 8 of upper pairs */
-    const uint8_t *nibbles = chunk + 1024 * half + 512 * (j & 1), *upper = chunk + 2048 + 512 * half;
+    int half = b / 4, j = b % 4; /* 128 columns share 8 words of upper pairs and 16 of nibbles */
+    const uint8_t *upper = chunk + 320 + 1536 * half, *nibbles = upper + 512 + 512 * (j & 1);
+    vi u[8]; /* first these, then the nibbles: the hardware follows straight lines */
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) u[i] = vi_load(WORD(upper, i));
+    KEEP_ORDER();
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) {
-        vi x = vi_load(WORD(nibbles, i)), u = vi_load(WORD(upper, i));
-        u = j < 3 ? vi_shl(u, 4 - 2 * j) : vi_shr(u, 2);
-        o->w[i] = vi_or(vi_and(j < 2 ? x : vi_shr(x, 4), vi_bytes(15)), vi_and(u, vi_bytes(48)));
+        vi x = vi_load(WORD(nibbles, i));
+        u[i] = j < 3 ? vi_shl(u[i], 4 - 2 * j) : vi_shr(u[i], 2);
+        o->w[i] = vi_or(vi_and(j < 2 ? x : vi_shr(x, 4), vi_bytes(15)), vi_and(u[i], vi_bytes(48)));
     }
-    vi scales = vi_load(WORD(chunk + 3072, b / 2)); /* two blocks to a word */
-    vf d = vf_load((const float *)(const void *)WORD(chunk + 3328, 0));
+    vi scales = vi_load(WORD(chunk + 64, b / 2)); /* two blocks to a word */
+    vf d = vf_load((const float *)(const void *)WORD(chunk, 0));
     o->scale = vf_mul(d, vf_of(vi_sar(vi_shl(scales, b & 1 ? 8 : 24), 24)));
     o->second = vf_mul(d, vf_of(vi_sar(vi_shl(scales, b & 1 ? 0 : 16), 24)));
 }
 
 static const traits iq4_xs_traits = {.bits = 8, .offset = -1};
-INLINE void iq4_xs_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks) {
+INLINE void iq4_xs_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead) {
     (void)blocks;
     size_t at = (size_t)chunk * 136;
     transpose16(dst, row, at); /* of its four words the last two are weights, written over at once */
-    nibbles_pack(dst + 128, row, at + 8, 8);
+    pieces_pack(dst + 128, row, at + 8, 8, ahead);
 }
 INLINE void iq4_xs_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h) {
     (void)blocks;
@@ -237,94 +249,41 @@ INLINE vf block_add(vf acc, const block *o, const uint8_t *x, int w, int t, cons
 
 typedef void unpack_fn(block *o, const uint8_t *chunk, int blocks, int b, int h);
 
-/* Tokens [t, t + count) of a tile of w, unpacking on the way. acc has 16 floats a token. */
-INLINE void fused(float *acc, const uint8_t *chunk, int blocks, bool whole, const uint8_t *x, int w, int count, unpack_fn *unpack, const traits tr) {
+/* Asks for what is read a little later; in small portions, because the CPU can wait for only so many lines at a time. */
+INLINE void prefetch_block(const uint8_t *chunk, size_t bytes, int b) {
+#pragma GCC unroll 9
+    for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(chunk + bytes * (size_t)b + i);
+}
+
+/* Tokens [t0, t0 + count) of a tile of w. acc has 16 floats a token. */
+INLINE void tile_part(float *acc, const uint8_t *chunk, size_t bytes, int blocks, bool whole, const uint8_t *x, int w, size_t ahead, int t0, int count,
+                      unpack_fn *unpack, const traits tr) {
     for (int h = 0; h < PANEL_ROWS; h += LANES) {
-        vf sum[FUSED];
+        vf sum[TILE_STEP];
         block o;
-#pragma GCC unroll 4
-        for (int t = 0; t < count; t++) sum[t] = vf_load(acc + PANEL_ROWS * t + h);
+#pragma GCC unroll 8
+        for (int t = 0; t < count; t++) sum[t] = vf_load(acc + PANEL_ROWS * (t0 + t) + h);
         if (whole) { /* blocks of 256 columns take their scales apart by number: unrolled, the numbers are constants */
 #pragma GCC unroll 8
             for (int b = 0; b < 8; b++) {
                 unpack(&o, chunk, 8, b, h);
-#pragma GCC unroll 4
-                for (int t = 0; t < count; t++) sum[t] = block_add(sum[t], &o, x + (size_t)b * PANEL_ACT * w, w, t, tr);
+                if (h == 0 && count > 1) prefetch_block(chunk + ahead, bytes, b);
+                KEEP_ORDER();
+#pragma GCC unroll 8
+                for (int t = 0; t < count; t++) sum[t] = block_add(sum[t], &o, x + (size_t)b * PANEL_ACT * w, w, t0 + t, tr);
+                KEEP_ORDER();
             }
         } else {
             for (int b = 0; b < blocks; b++) {
                 unpack(&o, chunk, blocks, b, h);
-#pragma GCC unroll 4
-                for (int t = 0; t < count; t++) sum[t] = block_add(sum[t], &o, x + (size_t)b * PANEL_ACT * w, w, t, tr);
+                if (h == 0 && count > 1) prefetch_block(chunk + ahead, bytes, b);
+#pragma GCC unroll 8
+                for (int t = 0; t < count; t++) sum[t] = block_add(sum[t], &o, x + (size_t)b * PANEL_ACT * w, w, t0 + t, tr);
             }
-        }
-#pragma GCC unroll 4
-        for (int t = 0; t < count; t++) vf_store(acc + PANEL_ROWS * t + h, sum[t]);
-    }
-}
-
-INLINE void unpack_store(unpacked *u, int b, int h, const block *o, const traits tr) {
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) vi_store(u->w[b][i] + 4 * h, o->w[i]);
-    vf_store(&u->scale[b][h], o->scale);
-    if (tr.halved) vf_store(&u->second[b][h], o->second);
-    if (tr.min) vf_store(&u->min[b][h], o->min);
-}
-
-INLINE void unpack_chunk(unpacked *u, const uint8_t *chunk, int blocks, bool whole, unpack_fn *unpack, const traits tr) {
-    for (int h = 0; h < PANEL_ROWS; h += LANES) {
-        block o;
-        if (whole) {
-#pragma GCC unroll 8
-            for (int b = 0; b < 8; b++) {
-                unpack(&o, chunk, 8, b, h);
-                unpack_store(u, b, h, &o, tr);
-            }
-        } else {
-            for (int b = 0; b < blocks; b++) {
-                unpack(&o, chunk, blocks, b, h);
-                unpack_store(u, b, h, &o, tr);
-            }
-        }
-    }
-}
-
-/* Tokens [t0, t0 + count) of a tile of w over an unpacked chunk. */
-INLINE void over_unpacked(float *acc, const unpacked *u, int blocks, const uint8_t *x, int w, int t0, int count, const traits tr) {
-    for (int h = 0; h < PANEL_ROWS; h += LANES) {
-        vf sum[TILE_STEP];
-#pragma GCC unroll 8
-        for (int t = 0; t < count; t++) sum[t] = vf_load(acc + PANEL_ROWS * (t0 + t) + h);
-        for (int b = 0; b < blocks; b++) {
-            block o;
-#pragma GCC unroll 8
-            for (int i = 0; i < 8; i++) o.w[i] = vi_load(u->w[b][i] + 4 * h);
-            o.scale = vf_load(&u->scale[b][h]);
-            if (tr.halved) o.second = vf_load(&u->second[b][h]);
-            if (tr.min) o.min = vf_load(&u->min[b][h]);
-#pragma GCC unroll 8
-            for (int t = 0; t < count; t++) sum[t] = block_add(sum[t], &o, x + (size_t)b * PANEL_ACT * w, w, t0 + t, tr);
         }
 #pragma GCC unroll 8
         for (int t = 0; t < count; t++) vf_store(acc + PANEL_ROWS * (t0 + t) + h, sum[t]);
     }
-}
-
-INLINE void tile_over_unpacked(float *acc, const unpacked *u, int blocks, const uint8_t *x, int w, const traits tr) {
-#if TILE_STEP == 8
-    switch (w) {
-    case 8: over_unpacked(acc, u, blocks, x, 8, 0, 8, tr); return;
-    case 7: over_unpacked(acc, u, blocks, x, 7, 0, 7, tr); return;
-    case 6: over_unpacked(acc, u, blocks, x, 6, 0, 6, tr); return;
-    case 5: over_unpacked(acc, u, blocks, x, 5, 0, 5, tr); return;
-    default: break;
-    }
-#endif
-    int t = 0;
-    for (; t + 4 <= w; t += 4) over_unpacked(acc, u, blocks, x, w, t, 4, tr);
-    if (w - t == 3) over_unpacked(acc, u, blocks, x, w, t, 3, tr);
-    else if (w - t == 2) over_unpacked(acc, u, blocks, x, w, t, 2, tr);
-    else if (w - t == 1) over_unpacked(acc, u, blocks, x, w, t, 1, tr);
 }
 
 INLINE int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -343,12 +302,6 @@ INLINE void store_rows(float *y, int64_t ldy, const float *acc, int64_t tokens, 
 INLINE int64_t tokens_at_once(size_t token_bytes) {
     int64_t fit = (int64_t)(PANEL_L2 / token_bytes) / PANEL_TILE * PANEL_TILE;
     return fit < PANEL_TILE ? PANEL_TILE : fit > PANEL_TOKENS ? PANEL_TOKENS : fit;
-}
-
-/* Asks for what the next chunk of every row will read; rows are too many streams for the hardware to follow. */
-INLINE void prefetch_rows(const uint8_t *const row[16], size_t from, size_t bytes) {
-    for (int r = 0; r < PANEL_ROWS; r++)
-        for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(row[r] + from + i);
 }
 
 static size_t bytes_act_bytes(int64_t cols, int64_t n) { return (size_t)(cols / 32) * (size_t)n * PANEL_ACT; }
@@ -375,11 +328,9 @@ static void bytes_act(void *dst, const float *x, int64_t ldx, int64_t cols, int6
 typedef struct panel_type {
     int columns, bytes; /* of a block in the file */
     size_t chunk;       /* bytes of 32 columns in a chunk */
-    void (*pack)(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks);
-    /* Adds a chunk's products to acc (16 floats a token). x is the first tile's activations at chunk number c; w tokens (at most FUSED) or any
-     * number of them in tiles. */
-    void (*few)(float *acc, const uint8_t *chunk, int blocks, const uint8_t *x, int w);
-    void (*many)(float *acc, const uint8_t *chunk, int blocks, const uint8_t *x, int64_t c, int64_t cols, int64_t tokens);
+    void (*pack)(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead);
+    /* Adds a chunk's products to acc (16 floats a token) for a tile of w tokens, whose activations start at x. What lies `ahead` bytes later is asked for. */
+    void (*tile)(float *acc, const uint8_t *chunk, int blocks, const uint8_t *x, int w, size_t ahead);
 } panel_type;
 
 INLINE size_t panel_bytes(const panel_type *p, int64_t cols) { return ((size_t)(cols / 32) * p->chunk + 63) & ~(size_t)63; }
@@ -400,11 +351,14 @@ static void panel_run(const panel_type *p, float *y, int64_t ldy, const void *w,
             for (int64_t c = 0; c * PANEL_CHUNK < cols; c++, chunk += 8 * p->chunk) {
                 const int blocks = (int)min_of(8, cols / 32 - 8 * c);
                 if (!packed) {
-                    prefetch_rows(row, (size_t)(c + 2) * chunk_bytes, chunk_bytes);
-                    p->pack(buffer, row, c, blocks);
+                    size_t ahead = (size_t)c * chunk_bytes + ROWS_AHEAD < row_bytes ? ROWS_AHEAD : ROWS_AHEAD + (PANEL_ROWS - 1) * row_bytes;
+                    p->pack(buffer, row, c, blocks, ahead);
                 }
-                if (tokens <= FUSED) p->few(acc, packed ? chunk : buffer, blocks, x + (size_t)c * 8 * PANEL_ACT * (size_t)tokens, (int)tokens);
-                else p->many(acc, packed ? chunk : buffer, blocks, x, c, cols, tokens);
+                for (int64_t t = 0; t < tokens; t += PANEL_TILE) {
+                    const int width = (int)min_of(PANEL_TILE, tokens - t);
+                    const uint8_t *tile = x + bytes_act_bytes(cols, t) + (size_t)c * 8 * PANEL_ACT * (size_t)width;
+                    p->tile(acc + PANEL_ROWS * t, packed ? chunk : buffer, blocks, tile, width, t ? 0 : CHUNK_AHEAD);
+                }
             }
             store_rows(y + t0 * ldy + r, ldy, acc, tokens, min_of(PANEL_ROWS, r1 - r));
         }
@@ -417,32 +371,42 @@ static void panel_pack(const panel_type *p, uint8_t *dst, const void *src, int64
         const uint8_t *row[PANEL_ROWS];
         uint8_t *chunk = dst + (size_t)(r / PANEL_ROWS) * panel_bytes(p, cols);
         panel_rows(row, src, row_bytes, r, rows);
-        for (int64_t c = 0; c * PANEL_CHUNK < cols; c++, chunk += 8 * p->chunk) p->pack(chunk, row, c, (int)min_of(8, cols / 32 - 8 * c));
+        for (int64_t c = 0; c * PANEL_CHUNK < cols; c++, chunk += 8 * p->chunk) p->pack(chunk, row, c, (int)min_of(8, cols / 32 - 8 * c), ROWS_AHEAD);
     }
 }
 
+/* All widths of a tile, as constants. */
+#if TILE_STEP == 8
+#define TILE_CASES(ONE)                                                                                                                   \
+    switch (w) {                                                                                                                          \
+    case 1: ONE(acc, chunk, blocks, x, 1, ahead, 0, 1); break;                                                                                                          \
+    case 2: ONE(acc, chunk, blocks, x, 2, ahead, 0, 2); break;                                                                                                          \
+    case 3: ONE(acc, chunk, blocks, x, 3, ahead, 0, 3); break;                                                                                                          \
+    case 4: ONE(acc, chunk, blocks, x, 4, ahead, 0, 4); break;                                                                                                          \
+    case 5: ONE(acc, chunk, blocks, x, 5, ahead, 0, 5); break;                                                                                                          \
+    case 6: ONE(acc, chunk, blocks, x, 6, ahead, 0, 6); break;                                                                                                          \
+    case 7: ONE(acc, chunk, blocks, x, 7, ahead, 0, 7); break;                                                                                                          \
+    default: ONE(acc, chunk, blocks, x, 8, ahead, 0, 8); break;                                                                                                         \
+    }
+#else
+#define TILE_CASES(ONE)                                                                                                                   \
+    int t = 0;                                                                                                                            \
+    for (; t + 4 <= w; t += 4) ONE(acc, chunk, blocks, x, w, ahead, t, 4);                                                                                              \
+    if (w - t == 3) ONE(acc, chunk, blocks, x, w, ahead, t, 3);                                                                                                         \
+    else if (w - t == 2) ONE(acc, chunk, blocks, x, w, ahead, t, 2);                                                                                                    \
+    else if (w - t == 1) ONE(acc, chunk, blocks, x, w, ahead, t, 1);
+#endif
+
 /* The functions of one type, from its pack, unpack and traits. */
 #define PANEL_TYPE(name, block_columns, block_bytes, chunk_bytes)                                                                          \
-    static void name##_few(float *acc, const uint8_t *chunk, int blocks, const uint8_t *x, int w) {                                       \
-        const bool whole = (block_columns) == 256;                                                                                         \
-        switch (w) {                                                                                                                       \
-        case 1: fused(acc, chunk, blocks, whole, x, 1, 1, name##_unpack, name##_traits); break;                                           \
-        case 2: fused(acc, chunk, blocks, whole, x, 2, 2, name##_unpack, name##_traits); break;                                           \
-        case 3: fused(acc, chunk, blocks, whole, x, 3, 3, name##_unpack, name##_traits); break;                                           \
-        default: fused(acc, chunk, blocks, whole, x, 4, 4, name##_unpack, name##_traits); break;                                          \
-        }                                                                                                                                  \
+    INLINE void name##_part(float *acc, const uint8_t *chunk, int blocks, const uint8_t *x, int w, size_t ahead, int t0, int count) {                 \
+        tile_part(acc, chunk, chunk_bytes, blocks, (block_columns) == 256, x, w, ahead, t0, count, name##_unpack, name##_traits);                 \
     }                                                                                                                                      \
-    static void name##_many(float *acc, const uint8_t *chunk, int blocks, const uint8_t *x, int64_t c, int64_t cols, int64_t tokens) {    \
-        unpacked u;                                                                                                                        \
-        unpack_chunk(&u, chunk, blocks, (block_columns) == 256, name##_unpack, name##_traits);                                             \
-        for (int64_t t = 0; t < tokens; t += PANEL_TILE) {                                                                                 \
-            const int w = (int)min_of(PANEL_TILE, tokens - t);                                                                             \
-            const uint8_t *tile = x + bytes_act_bytes(cols, t) + (size_t)c * 8 * PANEL_ACT * (size_t)w;                                    \
-            tile_over_unpacked(acc + PANEL_ROWS * t, &u, blocks, tile, w, name##_traits);                                                  \
-        }                                                                                                                                  \
+    static void name##_tile(float *acc, const uint8_t *chunk, int blocks, const uint8_t *x, int w, size_t ahead) {                                       \
+        TILE_CASES(name##_part)                                                                                                            \
     }                                                                                                                                      \
     static const panel_type name##_type = {.columns = block_columns, .bytes = block_bytes, .chunk = chunk_bytes, .pack = name##_pack,      \
-                                           .few = name##_few, .many = name##_many};                                                       \
+                                           .tile = name##_tile};                                                                          \
     static void name##_rows(float *y, int64_t ldy, const void *w, int64_t rows, int64_t cols, int64_t r0, int64_t r1, const void *act,    \
                             int64_t n) {                                                                                                   \
         panel_run(&name##_type, y, ldy, w, false, rows, cols, r0, r1, act, n);                                                             \

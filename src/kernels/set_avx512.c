@@ -3,17 +3,19 @@
 
 #include "kernels/ops_avx512.h"
 
-#include "kernels/panel_impl.h"
+#include "kernels/attention_impl.h"
 
 static bool avx512_usable(void) { return kern_cpu_get()->avx512; }
-
-static const kern_matmul *avx512_matmul(int type) {
-    if (type < 0 || type >= QUANT_TYPE_END) return NULL;
-    return panel_products[type].rows ? &panel_products[type] : NULL;
-}
 
 const kernels kern_avx512 = {
     .name = "avx512",
     .usable = avx512_usable,
-    .matmul = avx512_matmul,
+    .matmul = panel_matmul,
+    .attention = vec_attention,
+    .rms_norm = vec_rms_norm,
+    .add = vec_add,
+    .silu_mul = vec_silu_mul,
+    .gelu_mul = vec_gelu_mul,
+    .to_f16 = vec_to_f16,
+    .dot = vec_dot,
 };

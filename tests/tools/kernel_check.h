@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "kernels/kernels.h"
 #include "quant/quant.h"
 
@@ -80,5 +81,70 @@ static inline double check_magnitude(const quant_info *info, const uint8_t *row,
     }
     return sum;
 }
+
+#define CHECK_GUARD 37 /* floats between the rows of a result that must stay as they are */
+
+/* One product on random data. */
+typedef struct check_case {
+    int type;
+    int64_t rows, cols, n;
+    bool exact;  /* activations that survive quantization */
+    bool packed;
+    float scale; /* of the activations */
+} check_case;
+
+/* The largest error of a product against ref, as a fraction of the sum of |w| |x|. Negative: something was written outside the result, or the result
+ * of a token or row depends on its neighbours. */
+static inline double check_product(const kernels *k, const check_case *c, uint64_t seed) {
+    const quant_info *info = quant_find(c->type);
+    const kern_matmul *m = kernels_matmul(k, c->type), *ref = kernels_matmul(kernels_find("ref", NULL), c->type);
+    const int64_t rows = c->rows, cols = c->cols, n = c->n, ldy = rows + CHECK_GUARD;
+    const size_t row_bytes = quant_bytes(info, (uint64_t)cols);
+    uint8_t *w = mem_alloc((size_t)rows, row_bytes, NULL); /* no room behind: the address sanitizer sees a read too far */
+    float *x = mem_alloc((size_t)(n * cols), 4, NULL), *y = mem_alloc((size_t)(n * ldy), 4, NULL), *z = mem_alloc((size_t)(n * ldy), 4, NULL);
+    check_weights(w, info, rows * cols, &seed);
+    for (int64_t t = 0; t < n; t++) {
+        if (c->exact) check_exact_activations(x + t * cols, cols, c->scale, &seed);
+        else for (int64_t i = 0; i < cols; i++) x[t * cols + i] = check_normal(&seed) * c->scale;
+    }
+    for (int64_t i = 0; i < n * ldy; i++) y[i] = z[i] = 12345;
+    void *act = mem_aligned(m->act_bytes(cols, n), 1, NULL), *plain = mem_aligned(ref->act_bytes(cols, n), 1, NULL);
+    void *pack = c->packed ? mem_aligned(m->packed_bytes(rows, cols), 1, NULL) : NULL;
+    m->act(act, x, cols, cols, n, 0, n);
+    ref->act(plain, x, cols, cols, n, 0, n);
+    ref->rows(z, ldy, w, rows, cols, 0, rows, plain, n);
+    int64_t split = rows / 2 / m->row_step * m->row_step; /* in two parts, as threads would */
+    if (c->packed) {
+        m->pack(pack, w, rows, cols, 0, split);
+        m->pack(pack, w, rows, cols, split, rows);
+        m->rows_packed(y, ldy, pack, rows, cols, 0, split, act, n);
+        m->rows_packed(y, ldy, pack, rows, cols, split, rows, act, n);
+    } else {
+        m->rows(y, ldy, w, rows, cols, 0, split, act, n);
+        m->rows(y, ldy, w, rows, cols, split, rows, act, n);
+    }
+    double worst = 0;
+    for (int64_t t = 0; t < n; t++)
+        for (int64_t r = 0; r < ldy; r++) {
+            if (r >= rows) {
+                if (y[t * ldy + r] != 12345 && worst >= 0) worst = -1;
+                continue;
+            }
+            double size = check_magnitude(info, w + (size_t)r * row_bytes, x + t * cols, cols);
+            double off = fabs((double)y[t * ldy + r] - (double)z[t * ldy + r]) / (size > 0 ? size : 1);
+            if (worst >= 0 && !(off <= worst)) worst = off;
+        }
+    /* The last token alone, from the file's layout and in one part, must have the same bits. */
+    m->act(act, x + (n - 1) * cols, cols, cols, 1, 0, 1);
+    m->rows(z, ldy, w, rows, cols, 0, rows, act, 1);
+    if (worst >= 0 && memcmp(z, y + (n - 1) * ldy, (size_t)rows * sizeof(float)) != 0) worst = -2;
+    mem_free(w), mem_free(x), mem_free(y), mem_free(z), mem_free(act), mem_free(plain), mem_free(pack);
+    return worst;
+}
+
+/* What check_product may return. Exact activations: only float sums differ, at most one rounding (6e-8) per 32 columns and a few for scales. Others: the
+ * rounding of an activation to a byte is at most 1/254 of the largest of its 32 (up to 256) columns, about 3 times the mean size; a sum of such errors with random
+ * signs stays far below the sum of their sizes. */
+static inline double check_limit(const check_case *c) { return c->exact ? 2e-6 : 2e-2; }
 
 #endif

@@ -30,6 +30,8 @@ void cli_generate_init(cli_generate *g) {
     const cli_option table[] = {
         {"--max-tokens", 'n', CLI_INT, &g->generate.max_tokens, "N", "most tokens to generate (default -1: until the model ends)", -1, 1e9},
         {"--stop", 0, CLI_LIST, &g->stop_given, "TEXT", "end before this text; may be repeated; \\n, \\t and \\\\ are understood", 0, 0},
+        {"--ignore-end", 0, CLI_FLAG, &g->generate.ignore_end, NULL, "go on when the model ends its answer", 0, 0},
+        {"--show-special", 0, CLI_FLAG, &g->generate.show_special, NULL, "print control tokens such as <|im_end|> too", 0, 0},
         {"--temperature", 0, CLI_FLOAT, &s->temperature, "T", "how freely to choose (default 0.8; 0: always the likeliest token)", 0, 100},
         {"--top-k", 0, CLI_INT, &s->top_k, "N", "choose among the N likeliest (default 40; 0: off)", 0, 1e9},
         {"--top-p", 0, CLI_FLOAT, &s->top_p, "P", "choose among the likeliest that make up P (default 0.95; 1: off)", 0, 1},

@@ -19,6 +19,8 @@ PC_CFLAGS = $(shell pkg-config --cflags $(LIBS_PC) 2>/dev/null)
 PC_LIBS   = $(shell pkg-config --libs $(LIBS_PC) 2>/dev/null)
 endif
 LDLIBS    = $(PC_LIBS) -lm
+# Line editing, for the program only.
+CLI_LIBS := -ledit
 
 # Every file is compiled on every build of its architecture; the suffix of its name says which instructions it may use.
 ISA_avx2   := -mavx2 -mfma -mf16c
@@ -58,7 +60,7 @@ $(BUILD)/%.o: %.c Makefile
 	$(CC) $(CFLAGS) $(PC_CFLAGS) $(ISA_$(lastword $(subst _, ,$(basename $(notdir $<))))) -c $< -o $@
 
 $(BUILD)/hearth: $(CLI_OBJ) $(LIB_OBJ)
-	$(CC) $(LDFLAGS) $^ $(LDLIBS) -o $@
+	$(CC) $(LDFLAGS) $^ $(LDLIBS) $(CLI_LIBS) -o $@
 
 # One relocatable object whose hidden symbols are made local: only hearth_* can collide with a program's names.
 $(BUILD)/libhearth.a: $(LIB_OBJ)

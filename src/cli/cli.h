@@ -51,6 +51,9 @@ typedef struct cli_spec {
  * Returns their number, or -1 when the command must end at once with *status (--help printed, or a sentence on stderr). */
 int cli_parse(const cli_spec *spec, int argc, char **argv, const char **args, int *status);
 
+/* Prints the sentence and the usage line on stderr and returns 2, for what cli_parse cannot check. */
+int cli_usage(const cli_spec *spec, const err *e);
+
 /* Prints "hearth: sentence" on stderr and returns 1. */
 int cli_fail(const err *e);
 int cli_failf(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -61,7 +64,9 @@ void cli_progress(void *unused, const char *what, uint64_t done, uint64_t total)
 /* Text for people: "1.54 GB". Returns out. */
 char *cli_bytes(char out[32], uint64_t bytes);
 
-/* The path of the default model, or NULL with e set: looked for beside the program and where it was installed. */
+/* The path of the default model, or NULL with e set: looked for beside the program and where it was installed. Lives until the next call. */
 const char *cli_default_model(err *e);
+/* Says on stderr that the default model answers, and how to use another; command is "run" or "chat". */
+void cli_default_notice(const char *command);
 
 #endif

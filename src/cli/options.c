@@ -118,9 +118,13 @@ int cli_parse(const cli_spec *s, int argc, char **argv, const char **args, int *
     }
     if (e.code == HEARTH_OK && n < s->min_args) err_set(&e, HEARTH_ARGUMENT, "too few arguments");
     if (e.code == HEARTH_OK) return n;
-    fprintf(stderr, "hearth: %s\nusage: %s\n", e.text, s->usage);
-    *status = 2;
+    *status = cli_usage(s, &e);
     return -1;
+}
+
+int cli_usage(const cli_spec *s, const err *e) {
+    fprintf(stderr, "hearth: %s\nusage: %s\n", e->text, s->usage);
+    return 2;
 }
 
 int cli_dispatch(const char *program, const cli_command *commands, int argc, char **argv) {

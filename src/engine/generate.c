@@ -1,5 +1,5 @@
 /* generate.c: the loop that picks tokens and gives out their text. */
-#include "base/mem.h"
+#include "engine/engine.h"
 #include "engine/sampler.h"
 #include "engine/stop.h"
 
@@ -31,7 +31,9 @@ static bool add_text(generation *g, int32_t token, err *e) {
 /* Picks one token, gives out its text and keeps it in the session. *more becomes false when the answer ends here, for the reason in *finish. */
 static bool step(generation *g, hearth_finish *finish, bool *more, err *e) {
     const float *logits = hearth_session_logits(g->session);
-    if (!logits) return err_set(e, HEARTH_ARGUMENT, "there is nothing to continue: append the prompt to the session first");
+    if (!logits && hearth_session_length(g->session) == 0)
+        return err_set(e, HEARTH_ARGUMENT, "there is nothing to continue: append the prompt to the session first");
+    if (!logits) return err_set(e, HEARTH_MEMORY, "the last token of the session could not be computed again");
     int32_t token = hearth_sampler_pick(g->sampler, logits, e);
     if (token < 0) return false;
     if (g->o->on_token) g->o->on_token(g->o->user, token, logits);
@@ -71,15 +73,17 @@ static bool generate(generation *g, size_t context, hearth_generated *result, er
 bool hearth_generate(hearth_session *session, hearth_sampler *sampler, const hearth_generate_options *options, hearth_generated *result,
                      hearth_error *error) {
     const hearth_generate_options usual = hearth_generate_defaults();
+    err local = {0}, *e = error ? error : &local;
+    err_clear(e);
     hearth_generated unused;
     if (!result) result = &unused;
     *result = (hearth_generated){.finish = HEARTH_FINISH_LENGTH};
-    generation g = {.o = options ? options : &usual, .engine = sampler_engine(sampler), .session = session, .sampler = sampler};
-    const hearth_model_info info = hearth_engine_info(g.engine);
-    if (g.o->max_tokens < -1) return err_set(error, HEARTH_ARGUMENT, "max_tokens must be -1 or more, not %d", g.o->max_tokens);
-    bool ok = stop_open(&g.filter, g.o->stop, error) &&
-              sampler_sync(sampler, hearth_session_tokens(session), hearth_session_length(session), error) &&
-              generate(&g, (size_t)info.n_context, result, error);
+    generation g = {.o = options ? options : &usual, .engine = session->engine, .session = session, .sampler = sampler};
+    if (g.o->max_tokens < -1) return err_set(e, HEARTH_ARGUMENT, "max_tokens must be -1 or more, not %d", g.o->max_tokens);
+    if (sampler_engine(sampler) != g.engine) return err_set(e, HEARTH_ARGUMENT, "the sampler was made for another engine than the session");
+    bool ok = stop_open(&g.filter, g.o->stop, e) &&
+              sampler_sync(sampler, hearth_session_tokens(session), hearth_session_length(session), e) &&
+              generate(&g, (size_t)g.engine->n_context, result, e);
     stop_close(&g.filter);
     buf_free(&g.text);
     return ok;

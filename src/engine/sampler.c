@@ -147,6 +147,7 @@ hearth_sampler *sampler_new(int32_t n_vocab, sampler_text *text, const void *con
 static const char *engine_text(const void *engine, int32_t token, size_t *len) { return hearth_token_bytes(engine, token, true, len); }
 
 hearth_sampler *hearth_sampler_new(const hearth_engine *engine, const hearth_sampler_options *options, hearth_error *error) {
+    err_clear(error);
     hearth_sampler *s = sampler_new(hearth_engine_info(engine).n_vocab, engine_text, engine, options, error);
     if (s) s->engine = engine;
     return s;
@@ -213,6 +214,7 @@ static bool ends_breaker(const hearth_sampler *s, size_t at, bool *found, err *e
 static size_t window(const hearth_sampler *s, int last_n) { return last_n < 0 || (size_t)last_n > s->n ? s->n : (size_t)last_n; }
 
 bool hearth_sampler_accept(hearth_sampler *s, int32_t token, hearth_error *error) {
+    err_clear(error);
     if (token < 0 || token >= s->n_vocab)
         return err_set(error, HEARTH_ARGUMENT, "token %d is not in the vocabulary of %d tokens", token, s->n_vocab);
     if (!grow(s, error)) return false;
@@ -311,6 +313,7 @@ const float *sampler_adjust(hearth_sampler *s, const float *logits) {
 }
 
 int32_t hearth_sampler_pick(hearth_sampler *s, const float *logits, hearth_error *error) {
+    err_clear(error);
     const hearth_sampler_options *o = &s->o;
     logits = sampler_adjust(s, logits);
     if (o->temperature == 0) return choose_greedy(logits, s->n_vocab, error);

@@ -1,0 +1,12 @@
+/* interrupt.h: Ctrl-C as a flag that the loops look at. */
+#ifndef CLI_INTERRUPT_H
+#define CLI_INTERRUPT_H
+
+#include <stdbool.h>
+
+/* From now on Ctrl-C only sets the flag; calls that wait for input return early. With once, a second Ctrl-C ends the program. */
+void interrupt_catch(bool once);
+bool interrupt_pending(void);
+void interrupt_clear(void);
+
+#endif

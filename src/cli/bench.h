@@ -1,0 +1,119 @@
+/* bench.h: what the files of `hearth bench` share.
+ *
+ *   cmd_bench.c      options, the order of events
+ *   bench_options.c  lists of sizes, and the cases that they make
+ *   bench_limits.c   what the machine can do at most
+ *   bench_work.c     what a case has to read and multiply at least
+ *   bench_runs.c     the timed runs
+ *   bench_child.c    runs another program and listens
+ *   bench_peer.c     another program's figures, taken in turns with ours
+ *   bench_start.c    time from exec to the first token
+ *   bench_report.c   the table and the JSON; bench_plot.c the drawing */
+#ifndef CLI_BENCH_H
+#define CLI_BENCH_H
+
+#include <jansson.h>
+
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "kernels/probe.h"
+
+enum { BENCH_VALUES = 16, BENCH_CASES = 256, BENCH_SAMPLES = 100, BENCH_UNITS = 16 };
+
+/* The values of one option: "128,512". */
+typedef struct bench_list {
+    int items[BENCH_VALUES];
+    int n;
+} bench_list;
+bool bench_list_parse(bench_list *l, const char *option, const char *text, int min, int max, err *e);
+
+typedef struct bench_samples {
+    double items[BENCH_SAMPLES];
+    int n;
+} bench_samples;
+double bench_median(const bench_samples *s); /* NaN when empty */
+double bench_spread(const bench_samples *s); /* (max - min) / median */
+
+/* One line of the result: n_prompt tokens taken in, or n_gen tokens made one by one, after depth others, by batch sequences at once. One
+ * of n_prompt and n_gen is 0. */
+typedef struct bench_case {
+    int n_prompt, n_gen, depth, batch;
+    bench_samples ours, theirs;  /* tokens per second, of all sequences together */
+    double bytes, operations;    /* least work of one run: read, multiplied */
+    double limit;                /* tokens per second that the machine's limit allows; 0 when it is unknown */
+    const char *limit_name;
+} bench_case;
+
+typedef struct bench_unit {
+    const kern_probe *probe;
+    double per_second;
+} bench_unit;
+
+typedef struct bench_limits {
+    int threads;
+    double read;         /* bytes per second from memory, all threads */
+    double read_shared;  /* from the last cache they share; 0 when its size is unknown */
+    uint64_t shared_bytes; /* that cache's size */
+    bench_unit units[BENCH_UNITS];
+    int n_units;
+} bench_limits;
+/* Takes one or two seconds. threads 0: one per core. */
+bool bench_limits_measure(bench_limits *l, int threads, err *e);
+/* The fastest unit that a set of kernels may use. */
+const bench_unit *bench_limits_best(const bench_limits *l, const char *set);
+
+typedef struct bench_start {
+    bool done;
+    bench_samples cold, warm; /* seconds */
+    double resident;          /* largest part of the file that stayed in memory before a cold start, 0 to 1 */
+} bench_start;
+
+typedef struct bench {
+    /* asked for */
+    const char *model;
+    bench_list prompts, gens, depths, batches;
+    int repetitions, warmup;
+    hearth_engine_options engine_options;
+    const char *peer, *plot;
+    bool json, only_limits, start_too;
+    /* found */
+    hearth_engine *engine;
+    hearth_model_info info;
+    bench_limits limits;
+    bench_start start;
+    bench_case cases[BENCH_CASES];
+    int n_cases;
+    err peer_error; /* why the peer's figures are missing */
+} bench;
+
+bool bench_make_cases(bench *b, err *e);
+/* Fills in bytes, operations and limit of a case. */
+void bench_work(const bench *b, bench_case *c);
+bool bench_run_all(bench *b, err *e);
+/* What is going on, on stderr when it is a terminal; NULL wipes it. */
+void bench_status(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Another program's run. Zero-initialised is empty. */
+typedef struct bench_child {
+    buf out;            /* all that it printed */
+    char complaint[256];/* the last line on its stderr */
+    int status;         /* of exit, or 128 + the signal */
+    double first_byte;  /* seconds until it printed something; NaN when it did not */
+} bench_child;
+/* False only when the program could not be started or heard; a status other than 0 is the caller's to judge. */
+bool bench_child_run(const char *const *argv, bench_child *c, err *e);
+void bench_child_free(bench_child *c);
+
+/* One repetition of every case from first to last (same depth) by the peer. */
+bool bench_peer_run(const bench *b, bench_case *first, const bench_case *last, err *e);
+
+/* Starts hearth again and again. The model must not be open here: mapped pages cannot be dropped. */
+bool bench_start_measure(bench *b, err *e);
+/* What is started: opens the model, computes one token, prints the most likely next. */
+bool bench_first_token(const bench *b, err *e);
+
+void bench_report_table(const bench *b);
+bool bench_report_json(const bench *b, err *e);
+bool bench_plot(const bench *b, const char *path, err *e);
+
+#endif

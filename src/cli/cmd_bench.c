@@ -1,0 +1,89 @@
+/* cmd_bench.c: `hearth bench`: how fast a model runs here, and how that compares with what the machine could do. */
+#include <string.h>
+
+#include "cli/bench.h"
+
+enum { MOST_TOKENS = 1 << 24, MOST_BATCH = 256 };
+
+static bool parse_lists(bench *b, const char *p, const char *n, const char *d, const char *s, err *e) {
+    return bench_list_parse(&b->prompts, "-p", p, 0, MOST_TOKENS, e) && bench_list_parse(&b->gens, "-n", n, 0, MOST_TOKENS, e) &&
+           bench_list_parse(&b->depths, "-d", d, 0, MOST_TOKENS, e) && bench_list_parse(&b->batches, "-b", s, 1, MOST_BATCH, e);
+}
+
+/* Starts first, while the model is not open here; then the machine; then the model. */
+static bool measure(bench *b, err *e) {
+    if (b->start_too && !bench_start_measure(b, e)) return false;
+    if (!bench_limits_measure(&b->limits, b->engine_options.threads, e)) return false;
+    if (b->only_limits) return true;
+    b->engine = hearth_engine_open(b->model, &b->engine_options, e);
+    if (!b->engine) return false;
+    b->info = hearth_engine_info(b->engine);
+    return bench_run_all(b, e);
+}
+
+static int report(const bench *b) {
+    err e = {0};
+    if (!b->json) bench_report_table(b);
+    else if (!bench_report_json(b, &e)) return cli_fail(&e);
+    if (b->plot && !bench_plot(b, b->plot, &e)) return cli_fail(&e);
+    return b->peer_error.code == HEARTH_OK ? 0 : cli_fail(&b->peer_error);
+}
+
+/* An option that would have no effect is refused. */
+static bool check_options(const bench *b, bool first_token, err *e) {
+    const char *needless = b->start_too ? "--start" : b->peer ? "--peer" : b->plot ? "--plot" : first_token ? "--first-token" : NULL;
+    if (b->only_limits && needless) return err_set(e, HEARTH_ARGUMENT, "--limits without a MODEL measures only the machine: give a MODEL, or leave out %s", needless);
+    if (b->n_cases > 0 || b->only_limits) return true;
+    if (b->peer || b->plot || !b->start_too) return err_set(e, HEARTH_ARGUMENT, "nothing to measure: -p and -n are both 0");
+    return true;
+}
+
+static int run(bench *b, bool first_token, const char *p, const char *n, const char *d, const char *s) {
+    err e = {0};
+    if (!parse_lists(b, p, n, d, s, &e) || !bench_make_cases(b, &e) || !check_options(b, first_token, &e)) {
+        cli_fail(&e);
+        return 2;
+    }
+    if (!b->only_limits && !b->model) b->model = cli_default_model(&e);
+    bool ok = b->only_limits || b->model;
+    if (ok && first_token) return bench_first_token(b, &e) ? 0 : cli_fail(&e);
+    ok = ok && measure(b, &e);
+    bench_status(NULL);
+    int status = ok ? report(b) : cli_fail(&e);
+    hearth_engine_close(b->engine);
+    return status;
+}
+
+int cmd_bench(int argc, char **argv) {
+    static bench b = {.repetitions = 3, .warmup = 1};
+    b.engine_options = hearth_engine_defaults();
+    const char *p = "512", *n = "64", *d = "0", *s = "1", *args[1];
+    bool limits = false, first_token = false;
+    int status;
+    const cli_option options[] = {
+        {"--prompt", 'p', CLI_TEXT, &p, "N,...", "prefill: tokens taken in at once (default 512; 0: none)", 0, 0},
+        {"--gen", 'n', CLI_TEXT, &n, "N,...", "decode: tokens made one after the other (default 64; 0: none)", 0, 0},
+        {"--depth", 'd', CLI_TEXT, &d, "N,...", "tokens already there before (default 0)", 0, 0},
+        {"--batch", 'b', CLI_TEXT, &s, "N,...", "sequences at once; the speed is of all together (default 1)", 0, 0},
+        {"--repetitions", 'r', CLI_INT, &b.repetitions, "N", "timed runs of each (default 3)", 1, BENCH_SAMPLES},
+        {"--warmup", 0, CLI_INT, &b.warmup, "N", "runs before that are not timed (default 1)", 0, BENCH_SAMPLES},
+        {"--threads", 0, CLI_INT, &b.engine_options.threads, "N", "threads (default: one per core)", 0, 1024},
+        {"--cpu", 0, CLI_TEXT, &b.engine_options.cpu, "NAME", "kernel set (default: the best this CPU has)", 0, 0},
+        {"--limits", 0, CLI_FLAG, &limits, NULL, "what the machine can do at most; without MODEL nothing else", 0, 0},
+        {"--start", 0, CLI_FLAG, &b.start_too, NULL, "also time from exec to the first token, cold and warm", 0, 0},
+        {"--first-token", 0, CLI_FLAG, &first_token, NULL, "print one token and end: what --start starts", 0, 0},
+        {"--peer", 0, CLI_TEXT, &b.peer, "PATH", "a llama-bench to run in turns; llama-batched-bench beside it for -b", 0, 0},
+        {"--plot", 0, CLI_TEXT, &b.plot, "FILE.svg", "also draw the results", 0, 0},
+        {"--json", 0, CLI_FLAG, &b.json, NULL, "print JSON in place of the table", 0, 0},
+        {0},
+    };
+    const cli_spec spec = {"hearth bench [MODEL] [options]",
+                           "Measures prefill and decode in tokens per second: the median of the repetitions, their spread (the distance between the\n"
+                           "fastest and the slowest over the median), and the part of the machine's own measured limit that was reached.",
+                           options, NULL, 0, 1};
+    int n_args = cli_parse(&spec, argc, argv, args, &status);
+    if (n_args < 0) return status;
+    b.model = n_args > 0 ? args[0] : NULL;
+    b.only_limits = limits && !b.model;
+    return run(&b, first_token, p, n, d, s);
+}

@@ -321,13 +321,15 @@ static bool parse(gguf_part *p, int number, gguf_tensors *tensors, err *e) {
 
 bool gguf_part_open(gguf_part *p, const char *path, int number, gguf_tensors *tensors, err *e) {
     *p = (gguf_part){0};
-    if (!file_map_open(&p->map, path, e)) return false;
+    p->path = mem_strndup(path, strlen(path), e);
+    if (!p->path || !file_map_open(&p->map, path, e)) return false;
     return parse(p, number, tensors, e) || err_prefix(e, "%s", path);
 }
 
 void gguf_part_close(gguf_part *p) {
     gguf_index_free(&p->kv_index);
     mem_free(p->kv);
+    mem_free(p->path);
     file_map_close(&p->map);
     *p = (gguf_part){0};
 }

@@ -23,6 +23,7 @@ void gguf_index_free(gguf_index *x);
 
 /* One file. Tensors of all parts go to one table, since their names share one space. */
 typedef struct gguf_part {
+    char *path;
     file_map map;
     int version;
     uint32_t alignment;

@@ -8,7 +8,7 @@ CC       ?= cc
 VERSION  := $(shell sed -n 's/^\#define HEARTH_VERSION "\(.*\)"/\1/p' include/hearth.h)
 ARCH     := $(shell $(CC) -dumpmachine | cut -d- -f1)
 
-LIBS_PC  := jansson libpcre2-8 libutf8proc
+LIBS_PC  := jansson libpcre2-8 libutf8proc libxxhash
 OPT      ?= -O3 -g
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wno-sign-compare
 # Products and sums are rounded one by one, so that results do not depend on the compiler's mood.

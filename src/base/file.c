@@ -1,13 +1,16 @@
 #include "base/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 static atomic_long fail_at;
@@ -30,6 +33,23 @@ static bool fail(err *e, const char *what, const char *path) {
     return err_set(e, HEARTH_IO, "%s: cannot %s: %s", path, what, strerror(errno));
 }
 
+static file_id id_of(const struct stat *st) {
+    return (file_id){.device = st->st_dev, .inode = st->st_ino, .size = (uint64_t)st->st_size,
+                     .modified_ns = st->st_mtim.tv_sec * 1000000000ll + st->st_mtim.tv_nsec,
+                     .changed_ns = st->st_ctim.tv_sec * 1000000000ll + st->st_ctim.tv_nsec};
+}
+
+bool file_id_equal(const file_id *a, const file_id *b) {
+    return a->device == b->device && a->inode == b->inode && a->size == b->size && a->modified_ns == b->modified_ns && a->changed_ns == b->changed_ns;
+}
+
+bool file_examine(const char *path, file_id *out, err *e) {
+    struct stat st;
+    if (must_fail() || stat(path, &st) != 0) return fail(e, "examine", path);
+    *out = id_of(&st);
+    return true;
+}
+
 bool file_map_open(file_map *m, const char *path, err *e) {
     *m = (file_map){0};
     /* O_NONBLOCK: opening a pipe by mistake must not hang. */
@@ -44,6 +64,7 @@ bool file_map_open(file_map *m, const char *path, err *e) {
         if (p == MAP_FAILED) ok = fail(e, "map", path);
         else *m = (file_map){.data = p, .size = (size_t)st.st_size};
     }
+    if (ok) m->id = id_of(&st);
     close(fd);
     return ok;
 }
@@ -173,4 +194,67 @@ void file_writer_abort(file_writer *w) {
     mem_free(w->path);
     mem_free(w->temp);
     *w = (file_writer){.fd = -1};
+}
+
+/* ---- folders ---- */
+
+bool file_make_folder(const char *path, err *e) {
+    char *part = mem_strndup(path, strlen(path), e);
+    if (!part) return false;
+    bool ok = true;
+    for (size_t i = 1; ok && i <= strlen(path); i++) {
+        if (path[i] != '/' && path[i] != 0) continue;
+        part[i] = 0;
+        struct stat st;
+        /* Looked at first: a parent on a read-only disk answers mkdir with that and not with "it is there". */
+        if (must_fail() || (stat(part, &st) != 0 && mkdir(part, 0755) != 0 && errno != EEXIST)) ok = fail(e, "make the folder", part);
+        part[i] = path[i];
+    }
+    mem_free(part);
+    return ok;
+}
+
+bool file_list(const char *folder, bool (*each)(void *user, const char *name), void *user, err *e) {
+    DIR *d = must_fail() ? NULL : opendir(folder);
+    if (!d) return fail(e, "list the folder", folder);
+    bool ok = true;
+    for (;;) {
+        errno = 0;
+        struct dirent *entry = must_fail() ? NULL : readdir(d);
+        if (!entry) {
+            if (errno) ok = fail(e, "list the folder", folder);
+            break;
+        }
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+        if (!each(user, entry->d_name)) break;
+    }
+    closedir(d);
+    return ok;
+}
+
+bool file_remove(const char *path, err *e) { return (!must_fail() && unlink(path) == 0) || fail(e, "delete", path); }
+
+bool file_rename(const char *from, const char *to, err *e) { return (!must_fail() && rename(from, to) == 0) || fail(e, "rename", from); }
+
+bool file_touch(const char *path, err *e) { return (!must_fail() && utimensat(AT_FDCWD, path, NULL, 0) == 0) || fail(e, "touch", path); }
+
+bool file_room(const char *folder, uint64_t *bytes, err *e) {
+    struct statvfs v;
+    if (must_fail() || statvfs(folder, &v) != 0) return fail(e, "examine the disk of", folder);
+    *bytes = (uint64_t)v.f_bavail * v.f_frsize;
+    return true;
+}
+
+bool file_lock(const char *folder, int *fd, err *e) {
+    *fd = must_fail() ? -1 : open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*fd < 0) return fail(e, "open the folder", folder);
+    if (!must_fail() && flock(*fd, LOCK_EX | LOCK_NB) == 0) return true;
+    bool busy = errno == EWOULDBLOCK;
+    close(*fd);
+    *fd = -1;
+    return busy || fail(e, "lock the folder", folder);
+}
+
+void file_unlock(int fd) {
+    if (fd >= 0) close(fd);
 }

@@ -5,10 +5,18 @@
 
 #include "base/mem.h"
 
+/* What tells one state of a file from another without reading it: any write changes the times, any replacement the inode. */
+typedef struct file_id {
+    uint64_t device, inode, size;
+    int64_t modified_ns, changed_ns; /* mtime and ctime */
+} file_id;
+bool file_id_equal(const file_id *a, const file_id *b);
+
 /* A read-only mapping of a whole file. Zero-initialised is closed. */
 typedef struct file_map {
     const unsigned char *data;
     size_t size;
+    file_id id; /* of the file that is mapped, whatever its name means by now */
 } file_map;
 
 /* Errors name the path. Refuses anything but a regular file. An empty file maps to size 0. */
@@ -31,7 +39,22 @@ bool file_writer_add(file_writer *w, const void *data, size_t len, err *e);
 bool file_writer_commit(file_writer *w, err *e);
 void file_writer_abort(file_writer *w);
 
-/* For tests: the nth shim call from now (map, read, open, write, fsync, rename) fails; 0 turns it off. */
+/* The state of the file that path names now. */
+bool file_examine(const char *path, file_id *out, err *e);
+
+/* Folders. file_make_folder makes the parents too and accepts one that is there. file_list calls each for every entry but . and .. until it
+ * returns false. */
+bool file_make_folder(const char *path, err *e);
+bool file_list(const char *folder, bool (*each)(void *user, const char *name), void *user, err *e);
+bool file_remove(const char *path, err *e);
+bool file_rename(const char *from, const char *to, err *e);
+bool file_touch(const char *path, err *e); /* sets the times to now */
+bool file_room(const char *folder, uint64_t *bytes, err *e); /* free on the folder's disk for this user */
+/* Takes the one lock of a folder without waiting: *fd is what file_unlock takes, or -1 when another process holds it. */
+bool file_lock(const char *folder, int *fd, err *e);
+void file_unlock(int fd);
+
+/* For tests: the nth shim call from now (map, read, open, write, fsync, rename, ...) fails; 0 turns it off. */
 void file_fail_nth(long n);
 
 #endif

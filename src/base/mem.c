@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static atomic_long fail_at; /* 0: never */
 static atomic_long counted;
@@ -65,6 +66,21 @@ char *mem_strndup(const char *s, size_t len, err *e) {
     memcpy(copy, s, len);
     copy[len] = 0;
     return copy;
+}
+
+void *mem_reserve(size_t bytes, err *e) {
+    size_t total;
+    if (!total_bytes(bytes, 1, &total, e)) return NULL;
+    void *p = must_fail() ? MAP_FAILED : mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) return check(NULL, total, e);
+    madvise(p, total, MADV_HUGEPAGE); /* a kernel without them says no, which changes nothing */
+    return p;
+}
+
+void mem_reserve_drop(void *reserved, size_t offset, size_t bytes) { madvise((char *)reserved + offset, bytes, MADV_DONTNEED); }
+
+void mem_reserve_free(void *reserved, size_t bytes) {
+    if (reserved) munmap(reserved, bytes ? bytes : 1);
 }
 
 void mem_free(void *p) { free(p); }

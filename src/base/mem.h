@@ -12,6 +12,13 @@ void *mem_aligned(size_t count, size_t size, err *e);            /* 64-byte alig
 char *mem_strndup(const char *s, size_t len, err *e);            /* adds the NUL */
 void mem_free(void *p);
 
+/* Address space for large things: its pages cost memory from their first touch until they are dropped, start as zeros, and are huge
+ * where the system has them. offset and bytes of a drop are multiples of MEM_PAGE. */
+#define MEM_PAGE 4096u
+void *mem_reserve(size_t bytes, err *e);
+void mem_reserve_drop(void *reserved, size_t offset, size_t bytes);
+void mem_reserve_free(void *reserved, size_t bytes); /* accepts NULL */
+
 /* For tests: the nth allocation from now fails (1 is the next one); 0 turns it off. */
 void mem_fail_nth(long n);
 /* For tests: how many allocations were made since mem_fail_nth was last called. */

@@ -127,6 +127,16 @@ uint32_t gguf_alignment(const gguf *g) { return g->parts[0].alignment; }
 int gguf_n_parts(const gguf *g) { return g->n_parts; }
 const char *gguf_part_path(const gguf *g, int part) { return g->parts[part].path; }
 
+const file_id *gguf_part_id(const gguf *g, int part) { return &g->parts[part].map.id; }
+
+bool gguf_unchanged(const gguf *g) {
+    for (int i = 0; i < g->n_parts; i++) {
+        file_id now;
+        if (!file_examine(g->parts[i].path, &now, NULL) || !file_id_equal(&now, &g->parts[i].map.id)) return false;
+    }
+    return true;
+}
+
 uint64_t gguf_file_bytes(const gguf *g) {
     uint64_t sum = 0;
     for (int i = 0; i < g->n_parts; i++) sum += g->parts[i].map.size;

@@ -7,7 +7,7 @@
 #ifndef GGUF_GGUF_H
 #define GGUF_GGUF_H
 
-#include "base/err.h"
+#include "base/file.h"
 
 typedef enum gguf_type {
     GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_STRING, GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64,
@@ -52,6 +52,8 @@ uint32_t gguf_alignment(const gguf *g);
 uint64_t gguf_file_bytes(const gguf *g); /* of all parts */
 int gguf_n_parts(const gguf *g);
 const char *gguf_part_path(const gguf *g, int part);
+const file_id *gguf_part_id(const gguf *g, int part); /* the state of the file when it was opened */
+bool gguf_unchanged(const gguf *g); /* false when a file was written to, replaced or removed since */
 
 size_t gguf_n_kv(const gguf *g);
 const gguf_kv *gguf_kv_at(const gguf *g, size_t i);

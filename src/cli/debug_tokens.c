@@ -14,7 +14,6 @@ static const size_t MOST_INPUT = (size_t)1 << 30;
 static tokenizer *open_tokenizer(const char *path, err *e) {
     gguf *g = gguf_open(path, e);
     tokenizer *t = g ? tokenizer_new(g, e) : NULL;
-    if (g && !t) err_prefix(e, "%s", path);
     gguf_close(g);
     return t;
 }

@@ -178,7 +178,7 @@ static bool refuse(gguf_string name, err *e) {
     known[0] = 0;
     for (int i = 0; i < FAMILIES && n < sizeof known; i++)
         n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i ? " " : "", families[i].name);
-    return err_set(e, HEARTH_UNSUPPORTED, "the pre-tokenizer '%s' is not known; these are: %s", quoted, known);
+    return err_set(e, HEARTH_UNSUPPORTED, "unknown pre-tokenizer '%s'; known: %s", quoted, known);
 }
 
 static bool compile(pretokenizer *p, const char *pattern, err *e) {

@@ -143,7 +143,7 @@ static bool load(tokenizer *t, const gguf *g, err *e) {
     char quoted[64];
     bool ok = same(kind, "gpt2")    ? load_bpe(t, g, e)
               : same(kind, "llama") ? load_spm(t, g, e)
-                                    : err_set(e, HEARTH_UNSUPPORTED, "the tokenizer kind '%s' is not known; these are: gpt2 (byte-level BPE), llama (SentencePiece)",
+                                    : err_set(e, HEARTH_UNSUPPORTED, "unknown tokenizer kind '%s'; known: gpt2 (byte-level BPE), llama (SentencePiece)",
                                               err_quote(quoted, sizeof quoted, kind.data, kind.len));
     if (!ok || !read_id(t, g, "tokenizer.ggml.bos_token_id", &t->bos, e) || !read_id(t, g, "tokenizer.ggml.eos_token_id", &t->eos, e)) return false;
     err own = {0};

@@ -108,20 +108,23 @@ static model bpe_model(const char *pre) {
         char letter[2];
         token_n(&m, letter, vocab_letter((unsigned char)b, letter), NORMAL, 0);
     }
-    static const char *const merged[] = {"he", "ll", "llo", "hello", "\xC4\xA0" "a", "12", "123", "\xC4\xA0\xC4\xA0", "\xC3\x8C\xC4\xA3", "\xC3\x83\xC2\xA9"};
+    static const char *const merged[] = {"he", "ll", "llo", "hello", "\xC4\xA0" "a", "12", "123", "\xC4\xA0\xC4\xA0",
+                                         "\xC3\x8C\xC4\xA3", "\xC3\x83\xC2\xA9"};
     for (int i = 0; i < 10; i++) token(&m, merged[i], NORMAL, 0);
     token(&m, "<|im_start|>", CONTROL, 0);
     token(&m, "<|im_end|>", CONTROL, 0);
     token(&m, "<think>", USER, 0);
     token(&m, "<think>\n", USER, 0);
-    static const char *const merges[] = {"l l",  "h e",  "ll o", "he llo", "\xC4\xA0 a", "1 2", "12 3", "\xC4\xA0 \xC4\xA0", "\xC3\x8C \xC4\xA3", "\xC3\x83 \xC2\xA9"};
+    static const char *const merges[] = {"l l", "h e", "ll o", "he llo", "\xC4\xA0 a", "1 2", "12 3", "\xC4\xA0 \xC4\xA0",
+                                         "\xC3\x8C \xC4\xA3", "\xC3\x83 \xC2\xA9"};
     for (int i = 0; i < 10; i++) merge(&m, merges[i]);
     m.n_scores = 0;
     return m;
 }
 
 /* Ids: <unk> <s> </s>, the 256 bytes, then these. */
-enum { UNK, BOS, EOS, BYTE0, SPM_SPACE = BYTE0 + 256, SPM_A, SPM_B, SPM_AB, SPM_SPACE_A, SPM_SPACE_AB, SPM_ABA, SPM_SPACES, SPM_E_ACUTE, SPM_USER, SPM_TOKENS };
+enum { UNK, BOS, EOS, BYTE0, SPM_SPACE = BYTE0 + 256, SPM_A, SPM_B, SPM_AB, SPM_SPACE_A, SPM_SPACE_AB, SPM_ABA, SPM_SPACES, SPM_E_ACUTE,
+       SPM_USER, SPM_TOKENS };
 
 static model spm_model(void) {
     model m = {0};
@@ -331,13 +334,14 @@ static void harmony_answers_have_several_messages(void **state) {
 /* ---- any bytes, any length ---- */
 
 /* One name for every set of patterns; the last two compose characters. */
-static const char *const pres[] = {"llama-bpe", "gpt-4o", "tekken", "deepseek-v3", "deepseek-llm", "deepseek-coder", "kimi-k2", "bailingmoe", "seed-coder",
-                                   "gpt-2", "starcoder", "falcon", "bloom", "viking", "default", "qwen2", "qwen35"};
+static const char *const pres[] = {"llama-bpe", "gpt-4o", "tekken", "deepseek-v3", "deepseek-llm", "deepseek-coder", "kimi-k2",
+                                   "bailingmoe", "seed-coder", "gpt-2", "starcoder", "falcon", "bloom", "viking", "default", "qwen2", "qwen35"};
 enum { PRES = sizeof pres / sizeof *pres, NOT_COMPOSING = PRES - 2 };
 
 static size_t random_text(uint64_t *rng, char *out, size_t cap) {
-    static const char *const bits[] = {" ", "  ", "\n", "\r\n", "\t", "a", "Ab", "hello", "'s", "'LL", "123", "!", "<|im_end|>", "<think>", "<|im", "<s>", "\xC3\xA9",
-                                       "e\xCC\x81", "\xE4\xB8\xAD", "\xE2\x96\x81", "\xF0\x9F\x98\x80", "\xE0\xA4\x95\xE0\xA5\x8D", "\xC2\xA0", "\xE2\x80\x8D", "\xED\xA0\x80", "\xC0\x80"};
+    static const char *const bits[] = {" ", "  ", "\n", "\r\n", "\t", "a", "Ab", "hello", "'s", "'LL", "123", "!", "<|im_end|>", "<think>",
+                                       "<|im", "<s>", "\xC3\xA9", "e\xCC\x81", "\xE4\xB8\xAD", "\xE2\x96\x81", "\xF0\x9F\x98\x80",
+                                       "\xE0\xA4\x95\xE0\xA5\x8D", "\xC2\xA0", "\xE2\x80\x8D", "\xED\xA0\x80", "\xC0\x80"};
     size_t n = 0, want = rng_next(rng) % cap;
     while (n + 16 < want) {
         if (rng_next(rng) % 4 == 0) {
@@ -386,7 +390,8 @@ static void composing_changes_nothing_else(void **state) {
 
 static void long_runs_take_no_long(void **state) {
     (void)state;
-    static const char *const units[] = {" ", "a", "A", "\n", "1", "!", "<", " a", "\x01", "\xFF", "\xE4\xB8\xAD", "\xCC\x81\xCC\xA3", " \n", "Aa", "'s", "\xE0\xA4\x95\xE0\xA5\x8D"};
+    static const char *const units[] = {" ", "a", "A", "\n", "1", "!", "<", " a", "\x01", "\xFF", "\xE4\xB8\xAD", "\xCC\x81\xCC\xA3",
+                                        " \n", "Aa", "'s", "\xE0\xA4\x95\xE0\xA5\x8D"};
     enum { LENGTH = 1 << 16 };
     char *text = malloc(LENGTH + 8);
     for (int p = 0; p <= PRES; p++) {
@@ -568,7 +573,8 @@ static void flipped_files_do_no_harm(void **state) {
         for (int round = 0; round < 300; round++) {
             char *copy = malloc(file.len);
             memcpy(copy, file.data, file.len);
-            for (uint64_t flips = 1 + rng_next(&rng) % 8; flips; flips--) copy[rng_next(&rng) % file.len] ^= (char)(1 << rng_next(&rng) % 8);
+            for (uint64_t flips = 1 + rng_next(&rng) % 8; flips; flips--)
+                copy[rng_next(&rng) % file.len] ^= (char)(1 << rng_next(&rng) % 8);
             size_t len = rng_next(&rng) % 8 ? file.len : rng_next(&rng) % file.len;
             snprintf(path, sizeof path, "%s/flipped.gguf", temp_dir());
             spew(path, copy, len);

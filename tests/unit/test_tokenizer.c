@@ -335,7 +335,8 @@ static void harmony_answers_have_several_messages(void **state) {
 
 /* One name for every set of patterns; the last two compose characters. */
 static const char *const pres[] = {"llama-bpe", "gpt-4o", "tekken", "deepseek-v3", "deepseek-llm", "deepseek-coder", "kimi-k2",
-                                   "bailingmoe", "seed-coder", "gpt-2", "starcoder", "falcon", "bloom", "viking", "default", "qwen2", "qwen35"};
+                                   "bailingmoe", "seed-coder", "gpt-2", "starcoder", "falcon", "bloom", "viking", "default",
+                                   "qwen2", "qwen35"};
 enum { PRES = sizeof pres / sizeof *pres, NOT_COMPOSING = PRES - 2 };
 
 static size_t random_text(uint64_t *rng, char *out, size_t cap) {

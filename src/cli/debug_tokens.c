@@ -14,7 +14,6 @@ static const size_t MOST_INPUT = (size_t)1 << 30;
 static tokenizer *open_tokenizer(const char *path, err *e) {
     gguf *g = gguf_open(path, e);
     tokenizer *t = g ? tokenizer_new(g, e) : NULL;
-    if (g && !t) err_prefix(e, "%s", path);
     gguf_close(g);
     return t;
 }
@@ -78,7 +77,8 @@ static bool parse_ids(const buf *text, token_list *ids, err *e) {
         if (!whole) {
             while (i < text->len && !isspace((unsigned char)text->data[i])) i++;
             char quoted[48];
-            return err_set(e, HEARTH_ARGUMENT, "'%s' on standard input is not a token id", err_quote(quoted, sizeof quoted, text->data + start, i - start));
+            err_quote(quoted, sizeof quoted, text->data + start, i - start);
+            return err_set(e, HEARTH_ARGUMENT, "'%s' on standard input is not a token id", quoted);
         }
         if (!token_list_add(ids, (int32_t)id, e)) return false;
     }

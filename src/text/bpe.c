@@ -31,7 +31,8 @@ static void add_merge(bpe *b, bpe_merge merge) {
     b->slots[slot] = ++b->n;
 }
 
-/* "left right", each a token, and both together too. The space is searched from the second byte on. joined has room for the longest piece. */
+/* "left right", each a token, and both together too. The space is searched from the second byte on. joined has room for
+ * the longest piece. */
 static bool read_merge(const bpe *b, gguf_string s, char *joined, bpe_merge *merge) {
     const char *space = s.len > 1 ? memchr(s.data + 1, ' ', s.len - 1) : NULL;
     if (!space) return false;
@@ -64,7 +65,8 @@ static bool read_merges(bpe *b, const gguf_kv *merges, char *joined, err *e) {
 static bool load_merges(bpe *b, const gguf *g, err *e) {
     const gguf_kv *merges = gguf_get_array(g, MERGES, GGUF_STRING, e);
     if (!merges) return err_set(e, HEARTH_FORMAT, "the byte-level vocabulary has no merges: %s is missing", MERGES);
-    if (merges->count > INT32_MAX) return err_set(e, HEARTH_FORMAT, "%s has too many entries: %llu", MERGES, (unsigned long long)merges->count);
+    if (merges->count > INT32_MAX)
+        return err_set(e, HEARTH_FORMAT, "%s has too many entries: %llu", MERGES, (unsigned long long)merges->count);
     size_t n = (size_t)merges->count;
     b->slot_bits = 4;
     while ((size_t)1 << b->slot_bits < 2 * n) b->slot_bits++;

@@ -178,7 +178,7 @@ static bool refuse(gguf_string name, err *e) {
     known[0] = 0;
     for (int i = 0; i < FAMILIES && n < sizeof known; i++)
         n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i ? " " : "", families[i].name);
-    return err_set(e, HEARTH_UNSUPPORTED, "the pre-tokenizer '%s' is not known; these are: %s", quoted, known);
+    return err_set(e, HEARTH_UNSUPPORTED, "unknown pre-tokenizer '%s'; known: %s", quoted, known);
 }
 
 static bool compile(pretokenizer *p, const char *pattern, err *e) {
@@ -186,11 +186,13 @@ static bool compile(pretokenizer *p, const char *pattern, err *e) {
     PCRE2_SIZE at;
     pcre2_compile_context *c = pcre2_compile_context_create(p->general);
     if (!c) return no_memory(e);
-    pcre2_code *compiled = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP | PCRE2_DOLLAR_ENDONLY, &code, &at, c);
+    uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_DOLLAR_ENDONLY;
+    pcre2_code *compiled = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, options, &code, &at, c);
     pcre2_compile_context_free(c);
     if (!compiled) {
         if (code == PCRE2_ERROR_HEAP_FAILED) return no_memory(e);
-        return err_set(e, HEARTH_UNSUPPORTED, "this PCRE2 cannot compile the pre-tokenizer '%s' (error %d at %zu)", p->family->name, code, at);
+        return err_set(e, HEARTH_UNSUPPORTED, "this PCRE2 cannot compile the pre-tokenizer '%s' (error %d at %zu)", p->family->name, code,
+                       at);
     }
     pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE); /* without it (hardened systems) matching is slower */
     p->code[p->n++] = compiled;
@@ -288,8 +290,8 @@ static bool split(const splitting *s, int stage, const char *text, size_t len, e
     return true;
 }
 
-bool pretokenizer_split(const pretokenizer *p, pretokenizer_scratch *s, const char *text, size_t len, pretokenizer_word *word, void *context,
-                        err *e) {
+bool pretokenizer_split(const pretokenizer *p, pretokenizer_scratch *s, const char *text, size_t len, pretokenizer_word *word,
+                        void *context, err *e) {
     const splitting run = {p, s, word, context};
     return split(&run, 0, text, len, e);
 }

@@ -23,7 +23,7 @@ void pretokenizer_scratch_free(pretokenizer_scratch *s);
 
 /* Calls word for each part of text, in order; together they are the text. text must be valid UTF-8. Stops when word returns false. */
 typedef bool pretokenizer_word(void *context, const char *word, size_t len, err *e);
-bool pretokenizer_split(const pretokenizer *p, pretokenizer_scratch *s, const char *text, size_t len, pretokenizer_word *word, void *context,
-                        err *e);
+bool pretokenizer_split(const pretokenizer *p, pretokenizer_scratch *s, const char *text, size_t len, pretokenizer_word *word,
+                        void *context, err *e);
 
 #endif

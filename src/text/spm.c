@@ -1,32 +1,25 @@
 #include "text/spm.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "text/unicode.h"
 
 static const char SPACE[] = "\xE2\x96\x81"; /* U+2581 */
 
-static bool read_flag(const gguf *g, const char *key, bool *out, err *e) { return gguf_get_bool(g, key, out, e) || !e || e->code == HEARTH_OK; }
-
-bool spm_load(spm *m, const gguf *g, const vocab *v, int32_t unknown, err *e) {
+bool spm_load(spm *m, const vocab *v, err *e) {
     m->v = v;
-    m->unknown = unknown;
-    m->add_space = true;
-    if (!read_flag(g, "tokenizer.ggml.add_space_prefix", &m->add_space, e)) return false;
-    if (!read_flag(g, "tokenizer.ggml.remove_extra_whitespaces", &m->trim, e)) return false;
     int missing = 0;
     for (int byte = 0; byte < 256; byte++) {
         char piece[8];
-        static const char digits[] = "0123456789ABCDEF";
-        memcpy(piece, "<0x00>", 7);
-        piece[3] = digits[byte >> 4];
-        piece[4] = digits[byte & 15];
+        snprintf(piece, sizeof piece, "<0x%02X>", byte);
         int32_t id = vocab_find(v, piece, 6);
         m->byte_ids[byte] = id >= 0 && v->tokens[id].type == VOCAB_BYTE ? id : -1;
         missing += m->byte_ids[byte] < 0;
     }
-    if (missing && unknown < 0)
-        return err_set(e, HEARTH_FORMAT, "the SentencePiece vocabulary lacks %d of the 256 byte tokens and has no unknown token either", missing);
+    if (missing && m->unknown < 0)
+        return err_set(e, HEARTH_FORMAT, "the SentencePiece vocabulary lacks %d of the 256 byte tokens and has no unknown token either",
+                       missing);
     m->powers = mem_alloc((size_t)v->max_piece + 1, sizeof *m->powers, e);
     if (!m->powers) return false;
     m->powers[0] = 1;

@@ -16,7 +16,8 @@ typedef struct spm {
     bool trim;             /* spaces at both ends are dropped and runs of them count as one */
 } spm;
 
-bool spm_load(spm *m, const gguf *g, const vocab *v, int32_t unknown, err *e);
+/* The settings above are in m already. */
+bool spm_load(spm *m, const vocab *v, err *e);
 void spm_free(spm *m);
 
 /* What one thread needs; grows to the longest text seen. Zero-initialised is empty. */

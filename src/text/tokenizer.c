@@ -48,15 +48,17 @@ void token_list_free(token_list *l) {
 
 static bool same(gguf_string s, const char *text) { return s.len == strlen(text) && memcmp(s.data, text, s.len) == 0; }
 
+/* Leaves *flag alone when the key is missing. */
+static bool read_flag(const gguf *g, const char *key, bool *flag, err *e) {
+    err own = {0};
+    return gguf_get_bool(g, key, flag, &own) || own.code == HEARTH_OK || err_set(e, own.code, "%s", own.text);
+}
+
 /* Leaves *id alone when the key is missing; -1, also as an unsigned number, means none. */
 static bool read_id(const tokenizer *t, const gguf *g, const char *key, int32_t *id, err *e) {
     int64_t value;
     err own = {0};
-    if (!gguf_get_i64(g, key, &value, &own)) {
-        if (own.code == HEARTH_OK) return true;
-        if (e && e->code == HEARTH_OK) *e = own;
-        return false;
-    }
+    if (!gguf_get_i64(g, key, &value, &own)) return own.code == HEARTH_OK || err_set(e, own.code, "%s", own.text);
     if (value == -1 || value == UINT32_MAX) {
         *id = HEARTH_TOKEN_NONE;
         return true;
@@ -67,13 +69,14 @@ static bool read_id(const tokenizer *t, const gguf *g, const char *key, int32_t 
     return true;
 }
 
-static bool is_control(const vocab *v, const char *text, int32_t *id) {
+/* Whether there is a special token spelt like this. A user-defined </s> is a tag in a web page. */
+static bool is_special(const vocab *v, const char *text, int32_t *id) {
     *id = vocab_find(v, text, strlen(text));
-    return *id >= 0 && v->tokens[*id].type == VOCAB_CONTROL;
+    uint8_t type = *id >= 0 ? v->tokens[*id].type : VOCAB_NORMAL;
+    return type == VOCAB_CONTROL || (type == VOCAB_USER && strcmp(text, "</s>") != 0);
 }
 
-/* The file names at most three tokens that end an answer; models use more. These are known by their text, if they are
- * control tokens. */
+/* The file names at most three tokens that end an answer; models use more. These are known by their text. */
 static bool find_ends(tokenizer *t, const gguf *g, err *e) {
     static const char *const texts[] = {
         "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|calls|>", "<|flush|>", "<end_of_turn>", "<|endoftext|>", "</s>",
@@ -88,11 +91,11 @@ static bool find_ends(tokenizer *t, const gguf *g, err *e) {
     if (!t->ends) return false;
     int32_t id;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (is_control(v, texts[i], &id)) t->ends[id] = true;
+        if (is_special(v, texts[i], &id)) t->ends[id] = true;
     /* Where an answer ends with <|return|> or <|call|> it consists of several messages, and <|end|> ends only one of them. */
-    bool harmony = (is_control(v, "<|return|>", &id) || is_control(v, "<|flush|>", &id)) &&
-                   (is_control(v, "<|call|>", &id) || is_control(v, "<|calls|>", &id));
-    if (harmony && is_control(v, "<|end|>", &id)) t->ends[id] = false;
+    bool harmony = (is_special(v, "<|return|>", &id) || is_special(v, "<|flush|>", &id)) &&
+                   (is_special(v, "<|call|>", &id) || is_special(v, "<|calls|>", &id));
+    if (harmony && is_special(v, "<|end|>", &id)) t->ends[id] = false;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         id = i == 0 ? t->eos : HEARTH_TOKEN_NONE;
         if (!read_id(t, g, keys[i], &id, e)) return false;
@@ -104,7 +107,10 @@ static bool find_ends(tokenizer *t, const gguf *g, err *e) {
 /* The Phi-3 models drop white space after their special tokens, all but three; the file does not say so. */
 static void mark_space_eaters(vocab *v) {
     static const char *const others[] = {"<unk>", "<s>", "<|endoftext|>"};
-    for (uint32_t i = 0; i < v->specials.n; i++) v->tokens[v->specials.ids[i]].eats_space = true;
+    for (uint32_t i = 0; i < v->specials.n; i++) {
+        vocab_token *token = &v->tokens[v->specials.ids[i]];
+        token->eats_space = token->type != VOCAB_UNKNOWN;
+    }
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         int32_t id = vocab_find(v, others[i], strlen(others[i]));
         if (id >= 0) v->tokens[id].eats_space = false;
@@ -128,12 +134,14 @@ static bool load_spm(tokenizer *t, const gguf *g, err *e) {
     snprintf(t->kind, sizeof t->kind, "SentencePiece");
     t->wants_bos = true;
     /* SentencePiece's own defaults, for files that do not say. */
-    int32_t unknown = 0;
+    t->spm = (spm){.unknown = 0, .add_space = true};
     t->bos = t->vocab.n > 1 ? 1 : HEARTH_TOKEN_NONE;
     t->eos = t->vocab.n > 2 ? 2 : HEARTH_TOKEN_NONE;
     gguf_string architecture;
     if (gguf_get_string(g, "general.architecture", &architecture, NULL) && same(architecture, "phi3")) mark_space_eaters(&t->vocab);
-    return read_id(t, g, "tokenizer.ggml.unknown_token_id", &unknown, e) && spm_load(&t->spm, g, &t->vocab, unknown, e);
+    return read_id(t, g, "tokenizer.ggml.unknown_token_id", &t->spm.unknown, e) &&
+           read_flag(g, "tokenizer.ggml.add_space_prefix", &t->spm.add_space, e) &&
+           read_flag(g, "tokenizer.ggml.remove_extra_whitespaces", &t->spm.trim, e) && spm_load(&t->spm, &t->vocab, e);
 }
 
 static bool load(tokenizer *t, const gguf *g, err *e) {
@@ -141,14 +149,17 @@ static bool load(tokenizer *t, const gguf *g, err *e) {
     if (!gguf_get_string(g, "tokenizer.ggml.model", &kind, e))
         return err_set(e, HEARTH_FORMAT, "the file has no tokenizer: tokenizer.ggml.model is missing");
     char quoted[64];
-    bool ok = same(kind, "gpt2")    ? load_bpe(t, g, e)
-              : same(kind, "llama") ? load_spm(t, g, e)
-                                    : err_set(e, HEARTH_UNSUPPORTED, "the tokenizer kind '%s' is not known; these are: gpt2 (byte-level BPE), llama (SentencePiece)",
-                                              err_quote(quoted, sizeof quoted, kind.data, kind.len));
-    if (!ok || !read_id(t, g, "tokenizer.ggml.bos_token_id", &t->bos, e) || !read_id(t, g, "tokenizer.ggml.eos_token_id", &t->eos, e)) return false;
-    err own = {0};
-    if (!gguf_get_bool(g, "tokenizer.ggml.add_bos_token", &t->wants_bos, &own) && own.code != HEARTH_OK)
-        return err_set(e, own.code, "%s", own.text);
+    if (same(kind, "gpt2")) {
+        if (!load_bpe(t, g, e)) return false;
+    } else if (same(kind, "llama")) {
+        if (!load_spm(t, g, e)) return false;
+    } else {
+        return err_set(e, HEARTH_UNSUPPORTED, "unknown tokenizer kind '%s'; known: gpt2 (byte-level BPE), llama (SentencePiece)",
+                       err_quote(quoted, sizeof quoted, kind.data, kind.len));
+    }
+    if (!read_id(t, g, "tokenizer.ggml.bos_token_id", &t->bos, e)) return false;
+    if (!read_id(t, g, "tokenizer.ggml.eos_token_id", &t->eos, e)) return false;
+    if (!read_flag(g, "tokenizer.ggml.add_bos_token", &t->wants_bos, e)) return false;
     if (t->bos < 0) t->wants_bos = false;
     return find_ends(t, g, e);
 }
@@ -235,7 +246,8 @@ static bool encode_all(encoding *c, const char *text, size_t len, bool parse_spe
 }
 
 bool tokenizer_encode(const tokenizer *t, const char *text, size_t len, bool parse_special, token_list *out, err *e) {
-    if (len > MOST_TEXT) return err_set(e, HEARTH_LIMIT, "the text is %zu bytes long, more than the %zu that can be tokenized at once", len, MOST_TEXT);
+    if (len > MOST_TEXT)
+        return err_set(e, HEARTH_LIMIT, "the text is %zu bytes long, more than the %zu that can be tokenized at once", len, MOST_TEXT);
     encoding c = {.t = t, .out = out};
     if (t->pre && !(c.pre = pretokenizer_scratch_new(t->pre, e))) return false;
     bool ok = encode_all(&c, text, len, parse_special, e);

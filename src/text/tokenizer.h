@@ -14,7 +14,8 @@ void tokenizer_free(tokenizer *t);
 int32_t tokenizer_size(const tokenizer *t);
 
 /* Appends the tokens of text to out. Any bytes are accepted, valid UTF-8 or not. parse_special: control
- * tokens written in the text are recognised; user-defined ones always are. No BOS is added. */
+ * tokens written in the text are recognised; user-defined ones always are. No BOS is added. Bytes that the vocabulary
+ * has no token for (Falcon lacks some control characters) are left out. */
 typedef struct token_list {
     int32_t *ids;
     size_t n, cap;

@@ -72,7 +72,12 @@ static size_t decode_spaces(const char *piece, size_t len, char *out) {
     return n;
 }
 
-static int hex_digit(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
+static int hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return -1;
+}
 
 int vocab_hex_byte(const char *p, size_t len) {
     if (len != 6 || memcmp(p, "<0x", 3) != 0 || p[5] != '>') return -1;
@@ -202,14 +207,16 @@ static bool load_tokens(vocab *v, const gguf *g, err *e) {
     const gguf_kv *tokens = gguf_get_array(g, "tokenizer.ggml.tokens", GGUF_STRING, e);
     if (!tokens) return err_set(e, HEARTH_FORMAT, "the file has no tokens: tokenizer.ggml.tokens is missing");
     if (tokens->count == 0) return err_set(e, HEARTH_FORMAT, "the vocabulary is empty: tokenizer.ggml.tokens has no entries");
-    if (tokens->count > INT32_MAX) return err_set(e, HEARTH_FORMAT, "the vocabulary is too large: %llu tokens", (unsigned long long)tokens->count);
+    if (tokens->count > INT32_MAX)
+        return err_set(e, HEARTH_FORMAT, "the vocabulary is too large: %llu tokens", (unsigned long long)tokens->count);
     v->n = (int32_t)tokens->count;
     uint64_t total = 0;
     const uint8_t *cursor = tokens->data;
     for (int32_t id = 0; id < v->n; id++) {
         gguf_string s = gguf_next_string(&cursor);
         if (s.len > VOCAB_MAX_TOKEN)
-            return err_set(e, HEARTH_FORMAT, "token %d is %zu bytes long, more than the %d that a token may have", id, s.len, VOCAB_MAX_TOKEN);
+            return err_set(e, HEARTH_FORMAT, "token %d is %zu bytes long, more than the %d that a token may have", id, s.len,
+                           VOCAB_MAX_TOKEN);
         if (s.len > v->max_piece) v->max_piece = (uint32_t)s.len;
         total += s.len;
     }
@@ -244,7 +251,8 @@ static bool load_types(vocab *v, const gguf *g, bool byte_level, err *e) {
     for (int32_t id = 0; id < v->n; id++) {
         int64_t type = types ? gguf_item_i64(types, (uint64_t)id) : VOCAB_NORMAL;
         if (!types && !byte_level && vocab_hex_byte(vocab_piece(v, id), v->tokens[id].piece_len) >= 0) type = VOCAB_BYTE;
-        if (type < 0 || type >= VOCAB_TYPES) return err_set(e, HEARTH_FORMAT, "token %d has the unknown type %lld in %s", id, (long long)type, key);
+        if (type < 0 || type >= VOCAB_TYPES)
+            return err_set(e, HEARTH_FORMAT, "token %d has the unknown type %lld in %s", id, (long long)type, key);
         v->tokens[id].type = (uint8_t)type;
     }
     return true;

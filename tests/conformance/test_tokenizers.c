@@ -6,8 +6,9 @@
 #include "text/tokenizer.h"
 
 static const char *const folders[] = {
-    "cl100k", "deepseek-v3", "gemma-3", "gpt-oss", "llama-2", "llama-3", "llamacpp-deepseek-coder", "llamacpp-deepseek-llm", "llamacpp-falcon",
-    "llamacpp-gpt-2", "llamacpp-llama-spm", "llamacpp-phi-3", "llamacpp-refact", "llamacpp-starcoder", "mistral-nemo", "mistral-v1", "qwen3",
+    "cl100k", "deepseek-v3", "gemma-3", "gpt-oss", "llama-2", "llama-3", "llamacpp-deepseek-coder", "llamacpp-deepseek-llm",
+    "llamacpp-falcon", "llamacpp-gpt-2", "llamacpp-llama-spm", "llamacpp-phi-3", "llamacpp-refact", "llamacpp-starcoder", "mistral-nemo",
+    "mistral-v1", "qwen3",
 };
 enum { FOLDERS = sizeof folders / sizeof *folders };
 
@@ -17,13 +18,25 @@ static const char *kit_file(const char *folder, const char *name) {
     return kit_path(relative);
 }
 
-static tokenizer *open_vocabulary(const char *folder) {
+/* Each is loaded once. */
+static tokenizer *opened[FOLDERS];
+
+static const tokenizer *open_vocabulary(const char *folder) {
+    int f = 0;
+    while (strcmp(folders[f], folder) != 0) f++;
+    if (opened[f]) return opened[f];
     err e = {0};
     gguf *g = gguf_open(kit_file(folder, "vocab.gguf"), &e);
     tokenizer *t = g ? tokenizer_new(g, &e) : NULL;
     gguf_close(g);
     if (!t) fail_msg("%s: %s", folder, e.text);
-    return t;
+    return opened[f] = t;
+}
+
+static int close_vocabularies(void **state) {
+    (void)state;
+    for (int f = 0; f < FOLDERS; f++) tokenizer_free(opened[f]);
+    return 0;
 }
 
 static json_t *load_json(const char *path) {
@@ -86,7 +99,7 @@ static void gold(void **state) {
         FILE *there = fopen(kit_file(folders[f], "gold.json"), "r");
         if (!there) continue;
         fclose(there);
-        tokenizer *t = open_vocabulary(folders[f]);
+        const tokenizer *t = open_vocabulary(folders[f]);
         json_t *tests = load_json(kit_file(folders[f], "gold.json")), *test;
         size_t i;
         json_array_foreach(tests, i, test) {
@@ -94,7 +107,6 @@ static void gold(void **state) {
             cases++;
         }
         json_decref(tests);
-        tokenizer_free(t);
     }
     assert_true(cases > 3000);
     assert_int_equal(wrong, 0);
@@ -104,20 +116,12 @@ static void disputed_cases_follow_the_models_own_files(void **state) {
     (void)state;
     need_kit();
     json_t *tests = load_json(kit_path("tokenizers/disagreements.json")), *test;
-    tokenizer *t = NULL;
-    const char *open = "";
     int wrong = 0;
     size_t i;
     json_array_foreach(tests, i, test) {
         const char *folder = json_string_value(json_object_get(test, "tokenizer"));
-        if (strcmp(folder, open) != 0) {
-            tokenizer_free(t);
-            t = open_vocabulary(folder);
-            open = folder;
-        }
-        wrong += check_case(t, folder, test, json_object_get(test, "hf"));
+        wrong += check_case(open_vocabulary(folder), folder, test, json_object_get(test, "hf"));
     }
-    tokenizer_free(t);
     json_decref(tests);
     assert_true(i > 20);
     assert_int_equal(wrong, 0);
@@ -149,7 +153,7 @@ static void recorded_pairs(void **state) {
         if (!there) continue;
         fclose(there);
         buf texts = slurp(kit_file(folders[f], "llamacpp.inp")), ids = slurp(kit_file(folders[f], "llamacpp.out"));
-        tokenizer *t = open_vocabulary(folders[f]);
+        const tokenizer *t = open_vocabulary(folders[f]);
         const char *line = ids.data, *text = texts.data;
         for (;;) {
             const char *end = memmem(text, (size_t)(texts.data + texts.len - text), separator, sizeof separator - 1);
@@ -160,7 +164,6 @@ static void recorded_pairs(void **state) {
             const char *next = strchr(line, '\n');
             line = next ? next + 1 : "";
         }
-        tokenizer_free(t);
         buf_free(&texts);
         buf_free(&ids);
     }
@@ -186,11 +189,12 @@ static void bytes_survive(void **state) {
     int wrong = 0, cases = 0;
     json_t *tests = load_json(kit_path("tokenizers/cases.json")), *test;
     for (int f = 0; f < FOLDERS; f++) {
-        tokenizer *t = open_vocabulary(folders[f]);
+        const tokenizer *t = open_vocabulary(folders[f]);
         size_t i;
         json_array_foreach(tests, i, test) {
             buf text = bytes_of(test);
-            bool composed = strcmp(folders[f], "qwen3") == 0 && strcmp(json_string_value(json_object_get(test, "category")), "combining") == 0;
+            const char *category = json_string_value(json_object_get(test, "category"));
+            bool composed = strcmp(folders[f], "qwen3") == 0 && strcmp(category, "combining") == 0;
             for (int mode = 0; mode < 2 && !composed; mode++) {
                 if (!can_survive(folders[f], &text, mode == 1)) continue;
                 err e = {0};
@@ -206,7 +210,6 @@ static void bytes_survive(void **state) {
             }
             buf_free(&text);
         }
-        tokenizer_free(t);
     }
     json_decref(tests);
     assert_true(cases > 6000);
@@ -217,14 +220,13 @@ static void bos_is_added_where_the_kit_says_so(void **state) {
     (void)state;
     need_kit();
     for (int f = 0; f < FOLDERS; f++) {
-        tokenizer *t = open_vocabulary(folders[f]);
+        const tokenizer *t = open_vocabulary(folders[f]);
         json_t *meta = load_json(kit_file(folders[f], "meta.json"));
         bool expected = json_is_true(json_object_get(meta, "bos_added_by_default"));
         if (tokenizer_wants_bos(t) != expected) fail_msg("%s: BOS by default is %d", folders[f], !expected);
         if (expected) assert_int_equal(tokenizer_bos(t), json_integer_value(json_object_get(meta, "bos_id")));
         assert_int_equal(tokenizer_size(t), json_integer_value(json_object_get(meta, "n_tokens")));
         json_decref(meta);
-        tokenizer_free(t);
     }
 }
 
@@ -242,7 +244,7 @@ static void answers_end(void **state) {
         {"mistral-v1", "</s>", "<s>"},
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        tokenizer *t = open_vocabulary(cases[c].folder);
+        const tokenizer *t = open_vocabulary(cases[c].folder);
         token_list ends = encode(t, cases[c].ends, strlen(cases[c].ends), true);
         for (size_t i = 0; i < ends.n; i++) assert_true(tokenizer_ends(t, ends.ids[i]));
         token_list others = encode(t, cases[c].goes_on, strlen(cases[c].goes_on), true);
@@ -250,7 +252,6 @@ static void answers_end(void **state) {
         assert_true(tokenizer_ends(t, tokenizer_eos(t)));
         token_list_free(&ends);
         token_list_free(&others);
-        tokenizer_free(t);
     }
 }
 
@@ -263,5 +264,5 @@ int main(void) {
         cmocka_unit_test(bos_is_added_where_the_kit_says_so),
         cmocka_unit_test(answers_end),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, close_vocabularies);
 }

@@ -91,9 +91,12 @@ static bool render(const char *template_path, const char *input_path, buf *out, 
     struct tm now = {0};
     jinja *t = load_template(template_path, e);
     json_t *variables = t ? load_input(input_path, e) : NULL;
-    bool ok = variables && take_time(variables, &now, e) && jinja_render(t, variables, &now, out, e);
-    /* What the template itself says is passed on as it is; everything else says where. */
-    if (variables && !ok && e->code != HEARTH_ARGUMENT) err_prefix(e, "%s", e->code == HEARTH_FORMAT || e->code == HEARTH_LIMIT ? template_path : input_path);
+    bool ok = variables != NULL;
+    if (ok && !take_time(variables, &now, e)) ok = err_prefix(e, "%s", input_path);
+    if (ok && !jinja_render(t, variables, &now, out, e)) {
+        /* What the template itself says is passed on as it is. */
+        ok = e->code == HEARTH_ARGUMENT ? false : err_prefix(e, "%s", template_path);
+    }
     json_decref(variables);
     jinja_free(t);
     return ok;
@@ -114,7 +117,10 @@ int debug_render(int argc, char **argv) {
     };
     int status;
     if (cli_parse(&spec, argc, argv, NULL, &status) < 0) return status;
-    if (!template_path || !input_path) return cli_failf("debug render needs --template FILE and --input FILE");
+    if (!template_path || !input_path) {
+        cli_failf("debug render needs --template FILE and --input FILE");
+        return 2;
+    }
     err e = {0};
     buf out = {0};
     int result = 0;

@@ -169,10 +169,8 @@ static jlist *split_blanks(jrun *r, jval self, int64_t most) {
             continue;
         }
         size_t start = i;
-        if (most-- == 0) { /* the rest, without the blanks at its end */
-            size_t from, end;
-            uni_strip(s, NULL, UNI_RIGHT, &from, &end);
-            jinja_append(r, l, part(r, self, start, end));
+        if (most-- == 0) { /* the rest, with the blanks at its end */
+            jinja_append(r, l, part(r, self, start, s->len));
             break;
         }
         while (i < s->len && !uni_space(uni_decode(s->data + i, &n))) i += n;
@@ -234,9 +232,7 @@ static jlist *rsplit_blanks(jrun *r, jval self, int64_t most) {
             continue;
         }
         if (most-- == 0) {
-            size_t start, ignored;
-            uni_strip(s, NULL, UNI_LEFT, &start, &ignored);
-            jinja_append(r, l, part(r, self, start, end));
+            jinja_append(r, l, part(r, self, 0, end));
             break;
         }
         size_t start = end;

@@ -109,7 +109,8 @@ void jparse_push(jparser *p, jnodes *l, jnode *n) {
 
 /* ---- statements ---- */
 
-static jnode *statements(jparser *p, const char *const *ends);
+/* line: where the tag around them is; ends NULL: the whole template. */
+static jnode *statements(jparser *p, const char *const *ends, uint32_t line);
 
 static void block_end(jparser *p) {
     if (p->now.kind != T_BLOCK_END) jparse_fail(p, "%}");
@@ -118,9 +119,10 @@ static void block_end(jparser *p) {
 
 /* The body of a tag up to one of the end tags, whose name is then the current token. */
 static jnode *body_until(jparser *p, const char *const *ends) {
+    uint32_t line = p->now.line;
     jparse_skip_op(p, ':');
     block_end(p);
-    return statements(p, ends);
+    return statements(p, ends, line);
 }
 
 /* The same with a single end tag, which is passed over but for its %}. */
@@ -316,12 +318,14 @@ static jnode *parse_statement(jparser *p, const char *const *ends) {
     jinja_check_stack(p->r);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (jparse_is_name(&p->now, all[i].name)) return all[i].parse(p);
-    char what[128] = "a known tag";
+    char wanted[128] = "", name[64];
     for (size_t i = 0; ends && ends[i]; i++) {
-        size_t used = strlen(what);
-        snprintf(what + used, sizeof what - used, " or %s", ends[i]);
+        size_t used = strlen(wanted);
+        snprintf(wanted + used, sizeof wanted - used, "%s%s", i ? " or " : "; the block it is in needs ", ends[i]);
     }
-    jparse_fail(p, what);
+    if (p->now.kind != T_NAME) jparse_fail(p, "the name of a tag");
+    p->r->line = p->now.line;
+    jinja_fail(p->r, HEARTH_FORMAT, "unknown tag '%s'%s", err_quote(name, sizeof name, p->now.text, p->now.len), wanted);
 }
 
 static bool at_end(const jparser *p, const char *const *ends) {
@@ -342,10 +346,9 @@ static jnode *print_value(jparser *p) {
     return n;
 }
 
-static jnode *statements(jparser *p, const char *const *ends) {
+static jnode *statements(jparser *p, const char *const *ends, uint32_t line) {
     jnode *body = jparse_node(p, N_BODY);
     jnodes items = {0};
-    uint32_t opened = p->now.line;
     while (p->now.kind != T_END) {
         if (p->now.kind == T_TEXT) {
             jnode *n = jparse_node(p, N_TEXT);
@@ -362,8 +365,9 @@ static jnode *statements(jparser *p, const char *const *ends) {
         }
     }
     if (p->now.kind == T_END && ends) {
-        p->r->line = opened;
-        jinja_fail(p->r, HEARTH_FORMAT, "the block that begins here has no {%% %s %%}", ends[0]);
+        p->r->line = line;
+        while (strncmp(*ends, "end", 3) != 0) ends++; /* every list has one */
+        jinja_fail(p->r, HEARTH_FORMAT, "the block that begins here has no {%% %s %%}", *ends);
     }
     body->list = items.v;
     body->n = items.n;
@@ -377,7 +381,7 @@ jnode *jparse_template(jparser *p) {
                            .kwargs = jparse_intern(p, "kwargs", 6)};
     p->next = jinja_lex(&p->lexer);
     jparse_advance(p);
-    return statements(p, NULL);
+    return statements(p, NULL, 1);
 }
 
 /* ---- the front ---- */

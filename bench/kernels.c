@@ -24,7 +24,7 @@ static void check_set(const kernels *k) {
                 const check_case c = {.type = type, .rows = 37, .cols = info->block == 256 ? 768 : info->block == 1 ? 333 : 320, .n = tokens[i],
                                       .exact = flags & 1, .packed = flags & 2, .scale = 0.0078125f};
                 double worst = check_product(k, &c, (uint64_t)type * 1000 + i);
-                if (worst >= 0 && worst <= check_limit(&c)) continue;
+                if (worst >= 0 && worst <= check_limit(k, &c)) continue;
                 failures++;
                 printf("WRONG %s %s %ldx%ld n=%ld %s%s: error %g\n", k->name, info->name, (long)c.rows, (long)c.cols, (long)c.n,
                        c.exact ? "exact" : "random", c.packed ? " packed" : "", worst);

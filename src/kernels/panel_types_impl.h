@@ -217,6 +217,29 @@ INLINE void iq4_xs_unpack(block *o, const uint8_t *chunk, int blocks, int b, int
     o->scale = vf_mul(vf_half_low(d), vf_of(vi_sub(scale, vi_set(32))));
 }
 
+/* ---- floats ---- */
+
+#define FLOAT_STEP 8 /* columns are padded with zeros to a multiple of this */
+
+INLINE int64_t float_padded(int64_t cols) { return (cols + FLOAT_STEP - 1) / FLOAT_STEP * FLOAT_STEP; }
+
+/* `bytes` of every row, from offset, to words; what is missing to a multiple of 32 bytes (eight columns of four bytes) or 16 (of two) is zero. */
+INLINE void float_pack(uint8_t *dst, const uint8_t *const row[16], size_t offset, size_t bytes, size_t padded, size_t ahead) {
+    size_t i = 0;
+    for (; i + 16 <= bytes; i += 16) words_pack(dst + 16 * i, row, offset + i, ahead);
+    for (; i < padded; i += 16) {
+        uint8_t rest[PANEL_ROWS][16] = {{0}};
+        const uint8_t *at[PANEL_ROWS];
+        for (int r = 0; r < PANEL_ROWS; r++) {
+            if (i < bytes) memcpy(rest[r], row[r] + offset + i, bytes - i);
+            at[r] = rest[r];
+        }
+        transpose16(dst + 16 * i, at, 0);
+    }
+}
+
+/* ---- rows of a panel ---- */
+
 INLINE int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Where the rows of a panel lie in the file; those beyond the last repeat it. */

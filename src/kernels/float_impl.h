@@ -8,10 +8,6 @@
 /* What the words of a chunk hold. */
 enum { WORD_F32, WORD_F16, WORD_BF16 };
 
-#define FLOAT_STEP 8 /* columns are padded with zeros to a multiple of this */
-
-INLINE int64_t float_padded(int64_t cols) { return (cols + FLOAT_STEP - 1) / FLOAT_STEP * FLOAT_STEP; }
-
 /* Two columns of LANES rows. */
 INLINE void float_pair(vf *first, vf *second, const uint8_t *chunk, int64_t pair, int h, const int kind) {
     if (kind == WORD_F32) {
@@ -66,21 +62,6 @@ INLINE void float_tile(float *acc, const uint8_t *chunk, int64_t cols, const flo
     if (kind == WORD_F32) f32_tile(acc, chunk, cols, x, w);
     else if (kind == WORD_F16) f16_tile(acc, chunk, cols, x, w);
     else bf16_tile(acc, chunk, cols, x, w);
-}
-
-/* `bytes` of every row, from offset, to words; what is missing to a multiple of 32 bytes (eight columns of four bytes) or 16 (of two) is zero. */
-INLINE void float_pack(uint8_t *dst, const uint8_t *const row[16], size_t offset, size_t bytes, size_t padded, size_t ahead) {
-    size_t i = 0;
-    for (; i + 16 <= bytes; i += 16) words_pack(dst + 16 * i, row, offset + i, ahead);
-    for (; i < padded; i += 16) {
-        uint8_t rest[PANEL_ROWS][16] = {{0}};
-        const uint8_t *at[PANEL_ROWS];
-        for (int r = 0; r < PANEL_ROWS; r++) {
-            if (i < bytes) memcpy(rest[r], row[r] + offset + i, bytes - i);
-            at[r] = rest[r];
-        }
-        transpose16(dst + 16 * i, at, 0);
-    }
 }
 
 static size_t floats_act_bytes(int64_t cols, int64_t n) { return (size_t)float_padded(cols) * (size_t)n * sizeof(float); }

@@ -16,6 +16,7 @@ typedef struct kern_matmul {
     size_t (*act_bytes)(int64_t cols, int64_t n);
     void (*act)(void *dst, const float *x, int64_t ldx, int64_t cols, int64_t n, int64_t t0, int64_t t1);
     int act_step; /* tokens are prepared in multiples of this */
+    int many;     /* with so many tokens or more the product is computed in another way, in bfloat16 and not bit for bit the same; 0: never */
     /* y[t * ldy + r] for r in [r0, r1) and all n tokens, from the weight as it lies in the file. r0 is a multiple of row_step, and
      * so is r1 unless it is the last row. */
     void (*rows)(float *y, int64_t ldy, const void *w, int64_t rows, int64_t cols, int64_t r0, int64_t r1, const void *act, int64_t n);

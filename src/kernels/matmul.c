@@ -172,7 +172,7 @@ static int64_t task_count_product(const job *j) {
 }
 
 static bool run(job *j, const kernels *k, pool *p, const kern_group *groups, int count, kern_scratch *s, err *e) {
-    size_t bytes;
+    size_t bytes = 0;
     if (!plan(j, k, groups, count, pool_threads(p), &bytes, e)) return false;
     if (!scratch_reserve(s, bytes, e)) return false;
     for (int i = 0; i < j->prepare_count; i++) {

@@ -27,7 +27,7 @@ static void products_match_ref(void **state) {
                                       .packed = packs && (i & 2),
                                       .scale = i == 1 ? 0x1p-60f : i == 2 ? 0x1p60f : 0x1p-7f};
                 double worst = check_product(k, &c, seed_of(type, i));
-                if (!(worst >= 0 && worst <= check_limit(&c)))
+                if (!(worst >= 0 && worst <= check_limit(k, &c)))
                     fail_msg("%s %s %ldx%ld n=%ld%s: error %g", k->name, info->name, (long)c.rows, (long)c.cols, (long)c.n,
                              c.packed ? " packed" : "", worst);
             }

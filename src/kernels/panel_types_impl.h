@@ -1,0 +1,255 @@
+/* panel_types_impl.h: the quantized types as chunks (panel.h): for each one how it is packed (file to chunk) and how 32 columns of it are unpacked to weights
+ * and scales in registers. Written in the words of an ops_*.h. */
+#ifndef KERNELS_PANEL_TYPES_IMPL_H
+#define KERNELS_PANEL_TYPES_IMPL_H
+
+#include "kernels/kernels.h"
+#include "kernels/panel.h"
+#include "quant/quant.h"
+
+#define ROWS_AHEAD 384     /* bytes ahead that are asked for in each of the 16 rows of a panel in the file; the hardware cannot follow so many streams */
+
+/* 32 columns of LANES rows, unpacked. */
+typedef struct block {
+    vi w[8];  /* weights, four columns each */
+    vf scale; /* of all 32, or of the first 16 */
+    vf second; /* scale of the last 16 (halved types only) */
+    vf min;   /* times the sum of activations is added (types with a minimum only) */
+} block;
+
+/* What a type needs beyond the common way; all constant at compile time. */
+typedef struct traits {
+    int bits;      /* of an unsigned weight; 8: signed bytes */
+    int offset;    /* log2 of what is subtracted from an unsigned weight; -1: nothing */
+    bool min;      /* has a minimum */
+    bool halved;   /* a scale per 16 columns */
+} traits;
+
+/* The word of a chunk for the lane group that starts at row h. */
+#define WORD(chunk, i) ((chunk) + 64 * (i) + 4 * h)
+
+/* Keeps the compiler from moving the loads of later blocks up to here: it would run out of registers. */
+#define KEEP_ORDER() __asm__ volatile("" ::: "memory")
+
+INLINE void gather_halves(uint8_t *dst, const uint8_t *const row[16], size_t offset) {
+    for (int r = 0; r < PANEL_ROWS; r++) memcpy(dst + 2 * r, row[r] + offset, 2);
+}
+
+/* 16 bytes of every row to four words of a chunk. Four in a row ask for one line of every row. */
+INLINE void words_pack(uint8_t *dst, const uint8_t *const row[16], size_t offset, size_t ahead) {
+    transpose16(dst, row, offset);
+    for (size_t r = offset / 16 % 4; r < PANEL_ROWS; r += 4) __builtin_prefetch(row[r] + offset + ahead);
+}
+
+INLINE void pieces_pack(uint8_t *dst, const uint8_t *const row[16], size_t offset, int pieces, size_t ahead) {
+    for (int i = 0; i < pieces; i++) words_pack(dst + 256 * i, row, offset + 16 * (size_t)i, ahead);
+}
+
+/* Nibbles of one block: the low ones are columns 0 to 15, the high ones 16 to 31. */
+INLINE void nibbles_split(vi w[8], const uint8_t *words, int h) {
+    const vi low = vi_bytes(15);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        vi x = vi_load(WORD(words, i));
+        w[i] = vi_and(x, low);
+        w[i + 4] = vi_and(vi_shr(x, 4), low);
+    }
+}
+
+static const traits q8_0_traits = {.bits = 8, .offset = -1};
+INLINE void q8_0_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead) {
+    for (int b = 0; b < blocks; b++) {
+        size_t at = (size_t)(chunk * 8 + b) * 34;
+        pieces_pack(dst + 512 * b, row, at + 2, 2, ahead);
+        gather_halves(dst + 512 * blocks + 32 * b, row, at);
+    }
+}
+INLINE void q8_0_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h) {
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) o->w[i] = signed_weight(vi_load(WORD(chunk + 512 * b, i)));
+    o->scale = vf_half_load(chunk + 512 * blocks + 32 * b + 2 * h);
+}
+
+static const traits q4_0_traits = {.bits = 4, .offset = 3};
+INLINE void q4_0_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead) {
+    for (int b = 0; b < blocks; b++) {
+        size_t at = (size_t)(chunk * 8 + b) * 18;
+        words_pack(dst + 256 * b, row, at + 2, ahead);
+        gather_halves(dst + 256 * blocks + 32 * b, row, at);
+    }
+}
+INLINE void q4_0_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h) {
+    nibbles_split(o->w, chunk + 256 * b, h);
+    o->scale = vf_half_load(chunk + 256 * blocks + 32 * b + 2 * h);
+}
+
+INLINE void table_weights(vi w[8], const int8_t *values) {
+    const vi table = vi_table(values);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) w[i] = signed_weight(vi_lookup(table, w[i]));
+}
+
+static const int8_t iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+static const traits iq4_nl_traits = {.bits = 8, .offset = -1};
+#define iq4_nl_pack q4_0_pack
+INLINE void iq4_nl_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h) {
+    q4_0_unpack(o, chunk, blocks, b, h);
+    table_weights(o->w, iq4_values);
+}
+
+static const int8_t mxfp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}; /* doubled */
+static const traits mxfp4_traits = {.bits = 8, .offset = -1};
+INLINE void mxfp4_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead) {
+    for (int b = 0; b < blocks; b++) {
+        size_t at = (size_t)(chunk * 8 + b) * 17;
+        words_pack(dst + 256 * b, row, at + 1, ahead);
+        for (int r = 0; r < PANEL_ROWS; r++) dst[256 * blocks + 16 * b + r] = row[r][at];
+    }
+}
+INLINE void mxfp4_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h) {
+    nibbles_split(o->w, chunk + 256 * b, h);
+    table_weights(o->w, mxfp4_values);
+    o->scale = vf_e8m0_half_load(chunk + 256 * blocks + 16 * b + h);
+}
+
+/* Scale and minimum of block b from the 12 bytes that hold eight pairs of 6 bits: the first four pairs lie whole in words 1 and 2, the last four
+ * have their low bits in word 3 and their high bits atop words 1 and 2. */
+INLINE void k_scales(block *o, const uint8_t *head, int b, int h) {
+    vi d = vi_load(WORD(head, 0)), scales = vi_load(WORD(head, 1)), mins = vi_load(WORD(head, 2)), scale, min;
+    if (b < 4) {
+        scale = vi_and(vi_shr(scales, 8 * b), vi_set(63));
+        min = vi_and(vi_shr(mins, 8 * b), vi_set(63));
+    } else {
+        vi low = vi_load(WORD(head, 3));
+        scale = vi_or(vi_and(vi_shr(low, 8 * (b - 4)), vi_set(15)), vi_and(vi_shr(scales, 8 * (b - 4) + 2), vi_set(48)));
+        min = vi_or(vi_and(vi_shr(low, 8 * (b - 4) + 4), vi_set(15)), vi_and(vi_shr(mins, 8 * (b - 4) + 2), vi_set(48)));
+    }
+    o->scale = vf_mul(vf_half_low(d), vf_of(scale));
+    o->min = vf_sub(vf_set(0), vf_mul(vf_half_high(d), vf_of(min)));
+}
+
+static const traits q4_k_traits = {.bits = 4, .offset = -1, .min = true};
+INLINE void q4_k_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead) {
+    (void)blocks;
+    pieces_pack(dst, row, (size_t)chunk * 144, 9, ahead);
+}
+/* The low nibbles of 32 bytes are one block, the high ones the next. */
+INLINE void pair_split(vi w[8], const uint8_t *words, int b, int h) {
+    const vi low = vi_bytes(15);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        vi x = vi_load(WORD(words, 8 * (b / 2) + i));
+        w[i] = vi_and(b & 1 ? vi_shr(x, 4) : x, low);
+    }
+}
+INLINE void q4_k_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h) {
+    (void)blocks;
+    pair_split(o->w, chunk + 256, b, h);
+    k_scales(o, chunk, b, h);
+}
+
+static const traits q5_k_traits = {.bits = 5, .offset = -1, .min = true};
+INLINE void q5_k_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead) {
+    (void)blocks;
+    pieces_pack(dst, row, (size_t)chunk * 176, 11, ahead);
+}
+INLINE void q5_k_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h) {
+    (void)blocks;
+    pair_split(o->w, chunk + 768, b, h);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        vi fifth = vi_load(WORD(chunk + 256, i));
+        fifth = b < 4 ? vi_shl(fifth, 4 - b) : vi_shr(fifth, b - 4);
+        o->w[i] = vi_or(o->w[i], vi_and(fifth, vi_bytes(16)));
+    }
+    k_scales(o, chunk, b, h);
+}
+
+static const traits q6_k_traits = {.bits = 6, .offset = 5, .halved = true};
+INLINE void q6_k_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead) {
+    (void)blocks;
+    size_t at = (size_t)chunk * 210;
+    for (int r = 0; r < PANEL_ROWS; r++) {
+        uint16_t d;
+        memcpy(&d, row[r] + at + 208, 2);
+        float f = quant_f16_to_f32(d);
+        memcpy(dst + 4 * r, &f, 4);
+    }
+    words_pack(dst + 64, row, at + 192, ahead);
+    for (int half = 0; half < 2; half++) { /* in the order in which they are read */
+        pieces_pack(dst + 320 + 1536 * half, row, at + 128 + 32 * (size_t)half, 2, ahead);
+        pieces_pack(dst + 832 + 1536 * half, row, at + 64 * (size_t)half, 4, ahead);
+    }
+}
+INLINE void q6_k_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h) {
+    (void)blocks;
+    int half = b / 4, j = b % 4; /* 128 columns share 8 words of upper pairs and 16 of nibbles */
+    const uint8_t *upper = chunk + 320 + 1536 * half, *nibbles = upper + 512 + 512 * (j & 1);
+    vi u[8]; /* first these, then the nibbles: the hardware follows straight lines */
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) u[i] = vi_load(WORD(upper, i));
+    KEEP_ORDER();
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        vi x = vi_load(WORD(nibbles, i));
+        u[i] = j < 3 ? vi_shl(u[i], 4 - 2 * j) : vi_shr(u[i], 2);
+        o->w[i] = vi_or(vi_and(j < 2 ? x : vi_shr(x, 4), vi_bytes(15)), vi_and(u[i], vi_bytes(48)));
+    }
+    vi scales = vi_load(WORD(chunk + 64, b / 2)); /* two blocks to a word */
+    vf d = vf_load((const float *)(const void *)WORD(chunk, 0));
+    o->scale = vf_mul(d, vf_of(vi_sar(vi_shl(scales, b & 1 ? 8 : 24), 24)));
+    o->second = vf_mul(d, vf_of(vi_sar(vi_shl(scales, b & 1 ? 0 : 16), 24)));
+}
+
+static const traits iq4_xs_traits = {.bits = 8, .offset = -1};
+INLINE void iq4_xs_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead) {
+    (void)blocks;
+    size_t at = (size_t)chunk * 136;
+    transpose16(dst, row, at); /* of its four words the last two are weights, written over at once */
+    pieces_pack(dst + 128, row, at + 8, 8, ahead);
+}
+INLINE void iq4_xs_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h) {
+    (void)blocks;
+    nibbles_split(o->w, chunk + 128 + 256 * b, h);
+    table_weights(o->w, iq4_values);
+    vi d = vi_load(WORD(chunk, 0)), low = vi_load(WORD(chunk, 1));
+    vi scale = vi_or(vi_and(vi_shr(low, 4 * b), vi_set(15)), vi_and(vi_shr(d, 12 + 2 * b), vi_set(48)));
+    o->scale = vf_mul(vf_half_low(d), vf_of(vi_sub(scale, vi_set(32))));
+}
+
+/* ---- floats ---- */
+
+#define FLOAT_STEP 8 /* columns are padded with zeros to a multiple of this */
+
+INLINE int64_t float_padded(int64_t cols) { return (cols + FLOAT_STEP - 1) / FLOAT_STEP * FLOAT_STEP; }
+
+/* `bytes` of every row, from offset, to words; what is missing to a multiple of 32 bytes (eight columns of four bytes) or 16 (of two) is zero. */
+INLINE void float_pack(uint8_t *dst, const uint8_t *const row[16], size_t offset, size_t bytes, size_t padded, size_t ahead) {
+    size_t i = 0;
+    for (; i + 16 <= bytes; i += 16) words_pack(dst + 16 * i, row, offset + i, ahead);
+    for (; i < padded; i += 16) {
+        uint8_t rest[PANEL_ROWS][16] = {{0}};
+        const uint8_t *at[PANEL_ROWS];
+        for (int r = 0; r < PANEL_ROWS; r++) {
+            if (i < bytes) memcpy(rest[r], row[r] + offset + i, bytes - i);
+            at[r] = rest[r];
+        }
+        transpose16(dst + 16 * i, at, 0);
+    }
+}
+
+/* ---- rows of a panel ---- */
+
+INLINE int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Where the rows of a panel lie in the file; those beyond the last repeat it. */
+INLINE void panel_rows(const uint8_t *row[16], const void *w, size_t row_bytes, int64_t r, int64_t rows) {
+    for (int i = 0; i < PANEL_ROWS; i++) row[i] = (const uint8_t *)w + (size_t)min_of(r + i, rows - 1) * row_bytes;
+}
+
+INLINE void store_rows(float *y, int64_t ldy, const float *acc, int64_t tokens, int64_t count) {
+    for (int64_t t = 0; t < tokens; t++)
+        for (int64_t i = 0; i < count; i++) y[t * ldy + i] = acc[PANEL_ROWS * t + i];
+}
+
+#endif

@@ -1,0 +1,345 @@
+/* The set for AMX. Products with many tokens run on the tile unit in bfloat16: a panel of weights is unpacked to tiles in the first-level cache, and the unit
+ * sums over all columns in float. Bytes would be twice as fast, but a scale per 32 columns makes the unit stop every half tile to rescale, and one
+ * scale per 256 costs precision twice; bfloat16 on both sides is closer to the exact product than byte activations are. Few tokens, and everything else, are
+ * AVX-512's: both sets share the packed layout. */
+#include "kernels/sets.h"
+
+#include "kernels/ops_avx512.h"
+
+#include "kernels/panel_types_impl.h"
+
+#define AMX_LEAST 32   /* with fewer tokens unpacking to tiles costs more than the tiles save */
+#define AMX_COLUMNS 512 /* of two panels: 32 KiB of tiles stay in the first-level cache */
+#define AMX_TOKENS 512 /* whose activations for so many columns stay in the second-level cache */
+#define TILE_BYTES 1024
+#define STEP 32        /* columns of a tile */
+
+static bool amx_usable(void) { return kern_cpu_get()->amx; }
+
+typedef struct tile_config {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t column_bytes[16];
+    uint8_t rows[16];
+} tile_config;
+
+/* All eight tiles are 16 rows of 64 bytes. The permission and the configuration are each thread's own. */
+static void tiles_begin(void) {
+    tile_config config = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        config.column_bytes[i] = 64;
+        config.rows[i] = 16;
+    }
+    /* gcc 12 believes that only the first bytes are read and drops the other stores. */
+    __asm__ volatile("" : "+m"(config));
+    _tile_loadconfig(&config);
+}
+
+/* ---- activations: tiles of 16 tokens by 32 columns; tokens and columns are padded with zeros ---- */
+
+static int64_t steps_of(int64_t cols) { return (cols + STEP - 1) / STEP; }
+static int64_t padded_tokens(int64_t n) { return (n + 31) / 32 * 32; }
+static size_t tiles_act_bytes(int64_t cols, int64_t n) { return (size_t)padded_tokens(n) / 16 * (size_t)steps_of(cols) * TILE_BYTES; }
+
+static void tiles_act_token(uint8_t *dst, const float *x, int64_t cols) {
+    for (int64_t c = 0; c < cols; c += STEP, dst += TILE_BYTES) {
+        __m512 a, b;
+        if (c + STEP <= cols) {
+            a = _mm512_loadu_ps(x + c);
+            b = _mm512_loadu_ps(x + c + 16);
+        } else {
+            const uint32_t left = (1u << (cols - c)) - 1;
+            a = _mm512_maskz_loadu_ps((__mmask16)left, x + c);
+            b = _mm512_maskz_loadu_ps((__mmask16)(left >> 16), x + c + 16);
+        }
+        _mm512_storeu_si512(dst, (__m512i)_mm512_cvtne2ps_pbh(b, a));
+    }
+}
+
+static void tiles_act(uint8_t *dst, const float *x, int64_t ldx, int64_t cols, int64_t n, int64_t t0, int64_t t1) {
+    const size_t tile = (size_t)steps_of(cols) * TILE_BYTES;
+    for (int64_t t = t0; t < t1; t++) tiles_act_token(dst + (size_t)(t / 16) * tile + (size_t)(t % 16) * 64, x + t * ldx, cols);
+    if (t1 < n) return;
+    for (int64_t t = n; t < padded_tokens(n); t++)
+        for (int64_t s = 0; s < steps_of(cols); s++) memset(dst + (size_t)(t / 16) * tile + (size_t)s * TILE_BYTES + (size_t)(t % 16) * 64, 0, 64);
+}
+
+/* The form that AVX-512 uses for a type when there are few tokens, ours when there are many. */
+#define AMX_ACT(name, like)                                                                                                               \
+    static size_t name##_act_bytes(int64_t cols, int64_t n) {                                                                              \
+        return n < AMX_LEAST ? kern_avx512.matmul(like)->act_bytes(cols, n) : tiles_act_bytes(cols, n);                                    \
+    }                                                                                                                                      \
+    static void name##_act(void *dst, const float *x, int64_t ldx, int64_t cols, int64_t n, int64_t t0, int64_t t1) {                      \
+        if (n < AMX_LEAST) kern_avx512.matmul(like)->act(dst, x, ldx, cols, n, t0, t1);                                                    \
+        else tiles_act(dst, x, ldx, cols, n, t0, t1);                                                                                      \
+    }
+AMX_ACT(bytes, QUANT_Q8_0)
+AMX_ACT(floats, QUANT_F16)
+
+/* ---- weights: 32 columns of a panel are a tile of 16 pairs of columns by 16 rows ---- */
+
+/* A word of two columns per row. */
+INLINE void pair_store(uint8_t *dst, vf first, vf second) {
+    const __m512i interleave = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1,
+                                                16, 0);
+    _mm512_store_si512(dst, _mm512_permutexvar_epi16(interleave, (__m512i)_mm512_cvtne2ps_pbh(second, first)));
+}
+
+/* Weights are unsigned bytes here; what was added to make them so, or a minimum, is added in float. */
+INLINE void tile_store(uint8_t *dst, const block *o, const traits tr) {
+    const float moved = tr.bits == 8 ? -128 : tr.offset >= 0 ? -(float)(1 << tr.offset) : 0;
+    const vi byte = vi_set(255);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        vf scale = tr.halved && i >= 4 ? o->second : o->scale;
+        vf add = tr.min ? o->min : vf_mul(scale, vf_set(moved));
+        vi w = o->w[i];
+        vf a = vf_fma(vf_of(vi_and(w, byte)), scale, add), b = vf_fma(vf_of(vi_and(vi_shr(w, 8), byte)), scale, add);
+        vf c = vf_fma(vf_of(vi_and(vi_shr(w, 16), byte)), scale, add), d = vf_fma(vf_of(vi_shr(w, 24)), scale, add);
+        pair_store(dst + 128 * i, a, b);
+        pair_store(dst + 128 * i + 64, c, d);
+    }
+}
+
+/* A type as the loops see it. */
+typedef struct amx_type {
+    int columns, bytes; /* of a block in the file */
+    size_t chunk;       /* bytes of 32 columns in a packed chunk */
+    /* Tiles of columns [from, to) of one panel: packed, or where row is given from there. */
+    void (*panel)(const struct amx_type *p, uint8_t *dst, const uint8_t *panel, const uint8_t *const *row, int64_t from, int64_t to);
+    /* Quantized types: a chunk from the file, and a tile per 32 columns of a chunk. */
+    void (*pack)(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead);
+    void (*tiles)(uint8_t *dst, const uint8_t *chunk, int blocks);
+    const quant_info *decode; /* types that are decoded to float on the way */
+} amx_type;
+
+static void quantized_panel(const amx_type *p, uint8_t *dst, const uint8_t *panel, const uint8_t *const *row, int64_t from, int64_t to) {
+    _Alignas(64) uint8_t buffer[PANEL_CHUNK_MAX];
+    for (int64_t c = from / PANEL_CHUNK; c * PANEL_CHUNK < to; c++, dst += PANEL_CHUNK / STEP * TILE_BYTES) {
+        const int blocks = (int)min_of(8, to / 32 - 8 * c);
+        if (row) p->pack(buffer, row, c, blocks, ROWS_AHEAD);
+        p->tiles(dst, row ? buffer : panel + (size_t)c * 8 * p->chunk, blocks);
+    }
+}
+
+/* Halves are rounded to bfloat16, which has their range and is rounded less than byte activations are. */
+static void halves_panel(const amx_type *p, uint8_t *dst, const uint8_t *panel, const uint8_t *const *row, int64_t from, int64_t to) {
+    (void)p;
+    const int64_t padded = float_padded(to - from), steps = steps_of(to - from);
+    if (row) float_pack(dst, row, (size_t)from * 2, (size_t)(to - from) * 2, (size_t)padded * 2, ROWS_AHEAD);
+    for (int64_t pair = 0; pair < padded / 2; pair++) {
+        vi x = vi_load(row ? dst + 64 * pair : panel + (size_t)from * 32 + 64 * (size_t)pair);
+        pair_store(dst + 64 * pair, vf_half_low(x), vf_half_high(x));
+    }
+    memset(dst + 32 * padded, 0, (size_t)(steps * STEP - padded) * 32);
+}
+
+static void bfloats_panel(const amx_type *p, uint8_t *dst, const uint8_t *panel, const uint8_t *const *row, int64_t from, int64_t to) {
+    (void)p;
+    const int64_t padded = float_padded(to - from), steps = steps_of(to - from);
+    if (row) float_pack(dst, row, (size_t)from * 2, (size_t)(to - from) * 2, (size_t)padded * 2, ROWS_AHEAD);
+    else memcpy(dst, panel + (size_t)from * 32, (size_t)padded * 32);
+    memset(dst + 32 * padded, 0, (size_t)(steps * STEP - padded) * 32);
+}
+
+static void decoded_panel(const amx_type *p, uint8_t *dst, const uint8_t *panel, const uint8_t *const *row, int64_t from, int64_t to) {
+    (void)panel;
+    _Alignas(64) float decoded[PANEL_ROWS][PANEL_CHUNK];
+    _Alignas(64) uint8_t words[16 * STEP * sizeof(float)];
+    const uint8_t *at[PANEL_ROWS];
+    for (int64_t c = from; c < to; c += PANEL_CHUNK) {
+        const int64_t cols = min_of(PANEL_CHUNK, to - c);
+        for (int r = 0; r < PANEL_ROWS; r++) {
+            p->decode->decode(decoded[r], row[r] + quant_bytes(p->decode, (uint64_t)c), cols);
+            at[r] = (const uint8_t *)decoded[r];
+        }
+        for (int64_t s = 0; s < cols; s += STEP, dst += TILE_BYTES) { /* blocks are multiples of 32 columns */
+            float_pack(words, at, (size_t)s * 4, STEP * 4, STEP * 4, 0);
+            for (int pair = 0; pair < STEP / 2; pair++)
+                pair_store(dst + 64 * pair, vf_load((const float *)(const void *)(words + 128 * pair)),
+                           vf_load((const float *)(const void *)(words + 128 * pair + 64)));
+        }
+    }
+}
+
+/* Two tiles of tokens by two tiles of rows over `steps` tiles of columns. x0 and x1 are the tokens' activations, b the weights of both panels, c four tiles of
+ * sums that are continued unless this is the start. */
+static void tiles_product(float *c, const uint8_t *x0, const uint8_t *x1, const uint8_t *b0, const uint8_t *b1, int64_t steps, bool start) {
+    KEEP_ORDER(); /* loads of tiles do not tell the compiler that they read memory */
+    if (start) {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+    } else {
+        _tile_loadd(0, c, 64);
+        _tile_loadd(1, c + 256, 64);
+        _tile_loadd(2, c + 512, 64);
+        _tile_loadd(3, c + 768, 64);
+    }
+    for (int64_t s = 0; s < steps; s++) {
+        _tile_loadd(4, x0 + s * TILE_BYTES, 64);
+        _tile_loadd(6, b0 + s * TILE_BYTES, 64);
+        _tile_loadd(7, b1 + s * TILE_BYTES, 64);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_loadd(5, x1 + s * TILE_BYTES, 64);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, c, 64);
+    _tile_stored(1, c + 256, 64);
+    _tile_stored(2, c + 512, 64);
+    _tile_stored(3, c + 768, 64);
+    KEEP_ORDER();
+}
+
+/* The sums of 32 tokens by 32 rows to their places. */
+static void sums_store(float *y, int64_t ldy, const float *c, int64_t tokens, int64_t rows) {
+    for (int64_t t = 0; t < tokens; t++)
+        for (int panel = 0; panel < 2; panel++) {
+            const float *from = c + (t / 16 * 2 + panel) * 256 + t % 16 * 16;
+            const int64_t count = min_of(16, rows - 16 * panel);
+            if (count > 0) _mm512_mask_storeu_ps(y + t * ldy + 16 * panel, (__mmask16)((1u << count) - 1), _mm512_load_ps(from));
+        }
+}
+
+static void amx_run(const amx_type *p, float *y, int64_t ldy, const void *w, bool packed, int64_t rows, int64_t cols, int64_t r0, int64_t r1,
+                    const uint8_t *act, int64_t n) {
+    _Alignas(64) uint8_t tiles[2][AMX_COLUMNS / STEP * TILE_BYTES];
+    _Alignas(64) float sums[AMX_TOKENS / 32][4 * 256];
+    const size_t row_bytes = (size_t)(cols / p->columns) * (size_t)p->bytes, panel_size = ((size_t)float_padded(cols) * p->chunk / 32 + 63) & ~(size_t)63;
+    const size_t token_tile = (size_t)steps_of(cols) * TILE_BYTES;
+    tiles_begin();
+    for (int64_t t0 = 0; t0 < n; t0 += AMX_TOKENS) {
+        const int64_t tokens = min_of(AMX_TOKENS, n - t0);
+        for (int64_t r = r0; r < r1; r += 2 * PANEL_ROWS) {
+            const uint8_t *row[2][PANEL_ROWS], *panel[2];
+            for (int i = 0; i < 2; i++) {
+                const int64_t at = min_of(r / PANEL_ROWS + i, (rows - 1) / PANEL_ROWS); /* an odd last panel is computed twice and stored once */
+                panel[i] = (const uint8_t *)w + (size_t)at * panel_size;
+                if (!packed) panel_rows(row[i], w, row_bytes, at * PANEL_ROWS, rows);
+            }
+            for (int64_t k = 0; k < cols; k += AMX_COLUMNS) {
+                const int64_t to = min_of(k + AMX_COLUMNS, cols), steps = steps_of(to - k);
+                for (int i = 0; i < 2; i++) p->panel(p, tiles[i], panel[i], packed ? NULL : row[i], k, to);
+                for (int64_t t = 0; t < tokens; t += 32) {
+                    const uint8_t *x = act + (size_t)((t0 + t) / 16) * token_tile + (size_t)(k / STEP) * TILE_BYTES;
+                    tiles_product(sums[t / 32], x, x + token_tile, tiles[0], tiles[1], steps, k == 0);
+                }
+            }
+            for (int64_t t = 0; t < tokens; t += 32) sums_store(y + (t0 + t) * ldy + r, ldy, sums[t / 32], min_of(32, tokens - t), r1 - r);
+        }
+    }
+    _tile_release();
+}
+
+#define AMX_ROWS(name, number)                                                                                                             \
+    static void name##_rows(float *y, int64_t ldy, const void *w, int64_t rows, int64_t cols, int64_t r0, int64_t r1, const void *act,    \
+                            int64_t n) {                                                                                                   \
+        if (n < AMX_LEAST) kern_avx512.matmul(number)->rows(y, ldy, w, rows, cols, r0, r1, act, n);                                        \
+        else amx_run(&name##_type, y, ldy, w, false, rows, cols, r0, r1, act, n);                                                          \
+    }                                                                                                                                      \
+    static void name##_rows_packed(float *y, int64_t ldy, const void *w, int64_t rows, int64_t cols, int64_t r0, int64_t r1,              \
+                                   const void *act, int64_t n) {                                                                           \
+        if (n < AMX_LEAST) kern_avx512.matmul(number)->rows_packed(y, ldy, w, rows, cols, r0, r1, act, n);                                 \
+        else amx_run(&name##_type, y, ldy, w, true, rows, cols, r0, r1, act, n);                                                           \
+    }                                                                                                                                      \
+    static size_t name##_packed_bytes(int64_t rows, int64_t cols) { return kern_avx512.matmul(number)->packed_bytes(rows, cols); }        \
+    static void name##_pack_rows(void *dst, const void *src, int64_t rows, int64_t cols, int64_t r0, int64_t r1) {                        \
+        kern_avx512.matmul(number)->pack(dst, src, rows, cols, r0, r1);                                                                    \
+    }
+
+#define AMX_TYPE(name, number, block_columns, block_bytes, chunk_bytes)                                                                    \
+    static void name##_tiles(uint8_t *dst, const uint8_t *chunk, int blocks) {                                                             \
+        block o;                                                                                                                           \
+        if ((block_columns) == 256) {                                                                                                      \
+            UNROLL_8 for (int b = 0; b < 8; b++) {                                                                                         \
+                name##_unpack(&o, chunk, 8, b, 0);                                                                                         \
+                tile_store(dst + TILE_BYTES * b, &o, name##_traits);                                                                       \
+                KEEP_ORDER();                                                                                                              \
+            }                                                                                                                              \
+        } else {                                                                                                                           \
+            for (int b = 0; b < blocks; b++) {                                                                                             \
+                name##_unpack(&o, chunk, blocks, b, 0);                                                                                    \
+                tile_store(dst + TILE_BYTES * b, &o, name##_traits);                                                                       \
+            }                                                                                                                              \
+        }                                                                                                                                  \
+    }                                                                                                                                      \
+    static const amx_type name##_type = {.columns = block_columns, .bytes = block_bytes, .chunk = chunk_bytes, .panel = quantized_panel,    \
+                                         .pack = name##_pack, .tiles = name##_tiles};                                                      \
+    AMX_ROWS(name, number)
+
+#define UNROLL_8 _Pragma("GCC unroll 8")
+
+AMX_TYPE(q8_0, QUANT_Q8_0, 32, 34, 544)
+AMX_TYPE(q4_0, QUANT_Q4_0, 32, 18, 288)
+AMX_TYPE(iq4_nl, QUANT_IQ4_NL, 32, 18, 288)
+AMX_TYPE(mxfp4, QUANT_MXFP4, 32, 17, 272)
+AMX_TYPE(q4_k, QUANT_Q4_K, 256, 144, 288)
+AMX_TYPE(q5_k, QUANT_Q5_K, 256, 176, 352)
+AMX_TYPE(q6_k, QUANT_Q6_K, 256, 210, 424)
+AMX_TYPE(iq4_xs, QUANT_IQ4_XS, 256, 136, 272)
+
+static const amx_type f16_type = {.columns = 1, .bytes = 2, .chunk = 1024, .panel = halves_panel};
+static const amx_type bf16_type = {.columns = 1, .bytes = 2, .chunk = 1024, .panel = bfloats_panel};
+AMX_ROWS(f16, QUANT_F16)
+AMX_ROWS(bf16, QUANT_BF16)
+
+/* Every other quantized type. */
+#define X(name, number, block, size)                                                                                                      \
+    static void any_##name##_rows(float *y, int64_t ldy, const void *w, int64_t rows, int64_t cols, int64_t r0, int64_t r1,               \
+                                  const void *act, int64_t n) {                                                                            \
+        const amx_type type = {.columns = block, .bytes = size, .panel = decoded_panel, .decode = quant_find(number)};                     \
+        if (n < AMX_LEAST) kern_avx512.matmul(number)->rows(y, ldy, w, rows, cols, r0, r1, act, n);                                        \
+        else amx_run(&type, y, ldy, w, false, rows, cols, r0, r1, act, n);                                                                 \
+    }
+QUANT_TYPES(X)
+#undef X
+
+#define AMX_PRODUCT(name, form)                                                                                                           \
+    {.act_bytes = form##_act_bytes, .act = form##_act, .act_step = 32, .many = AMX_LEAST, .rows = name##_rows, .row_step = 2 * PANEL_ROWS,                    \
+     .packed_bytes = name##_packed_bytes, .pack = name##_pack_rows, .rows_packed = name##_rows_packed}
+
+static const kern_matmul products[QUANT_TYPE_END] = {
+    [QUANT_Q8_0] = AMX_PRODUCT(q8_0, bytes),   [QUANT_Q4_0] = AMX_PRODUCT(q4_0, bytes), [QUANT_IQ4_NL] = AMX_PRODUCT(iq4_nl, bytes),
+    [QUANT_MXFP4] = AMX_PRODUCT(mxfp4, bytes), [QUANT_Q4_K] = AMX_PRODUCT(q4_k, bytes), [QUANT_Q5_K] = AMX_PRODUCT(q5_k, bytes),
+    [QUANT_Q6_K] = AMX_PRODUCT(q6_k, bytes),   [QUANT_IQ4_XS] = AMX_PRODUCT(iq4_xs, bytes),
+    [QUANT_F16] = AMX_PRODUCT(f16, floats),    [QUANT_BF16] = AMX_PRODUCT(bf16, floats),
+};
+
+static const kern_matmul any_products[QUANT_TYPE_END] = {
+#define X(name, number, block, bytes)                                                                                                     \
+    [number] = {.act_bytes = floats_act_bytes, .act = floats_act, .act_step = 32, .many = AMX_LEAST, .rows = any_##name##_rows,            \
+                .row_step = 2 * PANEL_ROWS},
+    QUANT_TYPES(X)
+#undef X
+};
+
+/* Single numbers of 32 bits and more stay what they are: AVX-512 multiplies them in float. */
+static const kern_matmul *amx_matmul(int type) {
+    const quant_info *info = quant_find(type);
+    if (!info || !info->decode) return NULL;
+    if (products[type].rows) return &products[type];
+    return info->block > 1 ? &any_products[type] : NULL;
+}
+
+static void amx_attention(const kern_attention *a) { kern_avx512.attention(a); }
+static void amx_rms_norm(float *y, const float *x, const float *weight, int64_t n, float eps) { kern_avx512.rms_norm(y, x, weight, n, eps); }
+static void amx_add(float *y, const float *x, float scale, int64_t n) { kern_avx512.add(y, x, scale, n); }
+static void amx_silu_mul(float *y, const float *gate, const float *up, int64_t n) { kern_avx512.silu_mul(y, gate, up, n); }
+static void amx_gelu_mul(float *y, const float *gate, const float *up, int64_t n) { kern_avx512.gelu_mul(y, gate, up, n); }
+static void amx_to_f16(uint16_t *dst, const float *src, int64_t n) { kern_avx512.to_f16(dst, src, n); }
+static float amx_dot(const float *a, const float *b, int64_t n) { return kern_avx512.dot(a, b, n); }
+
+const kernels kern_amx = {
+    .name = "amx",
+    .usable = amx_usable,
+    .matmul = amx_matmul,
+    .attention = amx_attention,
+    .rms_norm = amx_rms_norm,
+    .add = amx_add,
+    .silu_mul = amx_silu_mul,
+    .gelu_mul = amx_gelu_mul,
+    .to_f16 = amx_to_f16,
+    .dot = amx_dot,
+};

@@ -18,7 +18,7 @@
 #include "cli/cli.h"
 #include "kernels/probe.h"
 
-enum { BENCH_VALUES = 16, BENCH_CASES = 256, BENCH_SAMPLES = 100, BENCH_UNITS = 16 };
+enum { BENCH_VALUES = 16, BENCH_BATCH = 256, BENCH_CASES = 256, BENCH_SAMPLES = 100, BENCH_UNITS = 16 };
 
 /* The values of one option: "128,512". */
 typedef struct bench_list {

@@ -7,12 +7,13 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/pool.h"
 #include "cli/bench.h"
 
-enum { TRIES = 7, TASKS_PER_THREAD = 4 };
+enum { TRIES = 12, TASKS_PER_THREAD = 4 };
 static const double try_seconds = 0.02;
-static const size_t read_least = (size_t)256 << 20, read_task = (size_t)256 << 10, huge_page = (size_t)2 << 20;
+static const size_t read_least = (size_t)256 << 20, read_most = (size_t)1 << 30, read_task = (size_t)256 << 10, huge_page = (size_t)2 << 20;
 
 /* ---- reading ---- */
 
@@ -63,16 +64,21 @@ static bool read_speed(pool *p, const char *data, size_t bytes, double *speed, e
     return true;
 }
 
-/* The last level of cache, which the cores share; 0 when the system does not tell. */
+/* The third level of cache, which cores share; 0 when the system does not tell. (The C library's answer is of all such caches
+ * of the machine on some CPUs.) */
 static uint64_t shared_cache_bytes(void) {
-    long l3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    return l3 > 0 ? (uint64_t)l3 : 0;
+    buf text = {0};
+    unsigned long size = 0;
+    char unit = 0;
+    if (file_read("/sys/devices/system/cpu/cpu0/cache/index3/size", 64, &text, NULL) && sscanf(text.data, "%lu%c", &size, &unit) < 1) size = 0;
+    buf_free(&text);
+    return (uint64_t)size * (unit == 'K' ? 1024 : unit == 'M' ? 1 << 20 : 1);
 }
 
 static bool measure_reading(bench_limits *l, pool *p, err *e) {
     l->shared_bytes = shared_cache_bytes();
     size_t bytes = read_least;
-    if (l->shared_bytes * 4 > bytes) bytes = l->shared_bytes * 4;
+    if (l->shared_bytes * 4 > bytes) bytes = l->shared_bytes * 4 < read_most ? l->shared_bytes * 4 : read_most;
     uint64_t memory = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     if (bytes > memory / 2) bytes = memory / 2;
     bytes -= bytes % huge_page;

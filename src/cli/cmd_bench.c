@@ -3,11 +3,11 @@
 
 #include "cli/bench.h"
 
-enum { MOST_TOKENS = 1 << 24, MOST_BATCH = 256 };
+enum { MOST_TOKENS = 1 << 24 };
 
 static bool parse_lists(bench *b, const char *p, const char *n, const char *d, const char *s, err *e) {
     return bench_list_parse(&b->prompts, "-p", p, 0, MOST_TOKENS, e) && bench_list_parse(&b->gens, "-n", n, 0, MOST_TOKENS, e) &&
-           bench_list_parse(&b->depths, "-d", d, 0, MOST_TOKENS, e) && bench_list_parse(&b->batches, "-b", s, 1, MOST_BATCH, e);
+           bench_list_parse(&b->depths, "-d", d, 0, MOST_TOKENS, e) && bench_list_parse(&b->batches, "-b", s, 1, BENCH_BATCH, e);
 }
 
 /* Starts first, while the model is not open here; then the machine; then the model. */
@@ -40,7 +40,7 @@ static bool check_options(const bench *b, bool first_token, err *e) {
 
 static int run(bench *b, bool first_token, const char *p, const char *n, const char *d, const char *s) {
     err e = {0};
-    if (!parse_lists(b, p, n, d, s, &e) || !bench_make_cases(b, &e) || !check_options(b, first_token, &e)) {
+    if (!parse_lists(b, p, n, d, s, &e) || (!b->only_limits && !bench_make_cases(b, &e)) || !check_options(b, first_token, &e)) {
         cli_fail(&e);
         return 2;
     }

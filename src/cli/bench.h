@@ -57,10 +57,10 @@ typedef struct bench_limits {
     bench_unit units[BENCH_UNITS];
     int n_units;
 } bench_limits;
-/* Takes one or two seconds. threads 0: one per core. */
-bool bench_limits_measure(bench_limits *l, int threads, err *e);
-/* The fastest unit that a set of kernels may use. */
-const bench_unit *bench_limits_best(const bench_limits *l, const char *set);
+/* The units that a set of kernels may use (NULL: all). Takes about a second. threads 0: one per core. */
+bool bench_limits_measure(bench_limits *l, const char *set, int threads, err *e);
+/* The fastest unit. */
+const bench_unit *bench_limits_best(const bench_limits *l);
 
 typedef struct bench_start {
     bool done;

@@ -18,7 +18,7 @@
 #include "cli/cli.h"
 #include "kernels/probe.h"
 
-enum { BENCH_VALUES = 16, BENCH_CASES = 256, BENCH_SAMPLES = 100, BENCH_UNITS = 16 };
+enum { BENCH_VALUES = 16, BENCH_BATCH = 256, BENCH_CASES = 256, BENCH_SAMPLES = 100, BENCH_UNITS = 16 };
 
 /* The values of one option: "128,512". */
 typedef struct bench_list {
@@ -57,10 +57,10 @@ typedef struct bench_limits {
     bench_unit units[BENCH_UNITS];
     int n_units;
 } bench_limits;
-/* Takes one or two seconds. threads 0: one per core. */
-bool bench_limits_measure(bench_limits *l, int threads, err *e);
-/* The fastest unit that a set of kernels may use. */
-const bench_unit *bench_limits_best(const bench_limits *l, const char *set);
+/* The units that a set of kernels may use (NULL: all). Takes about a second. threads 0: one per core. */
+bool bench_limits_measure(bench_limits *l, const char *set, int threads, err *e);
+/* The fastest unit. */
+const bench_unit *bench_limits_best(const bench_limits *l);
 
 typedef struct bench_start {
     bool done;

@@ -7,12 +7,14 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/pool.h"
 #include "cli/bench.h"
 
-enum { TRIES = 7, TASKS_PER_THREAD = 4 };
-static const double try_seconds = 0.02;
-static const size_t read_least = (size_t)256 << 20, read_task = (size_t)256 << 10, huge_page = (size_t)2 << 20;
+enum { MOST_TRIES = 12, LEAST_TRIES = 3, TASKS_PER_THREAD = 4 };
+static const double try_seconds = 0.005; /* short, so that some try is not disturbed */
+static const double enough_seconds = 0.15; /* for all tries, where a try takes long */
+static const size_t read_least = (size_t)64 << 20, read_unknown = (size_t)256 << 20, read_most = (size_t)1 << 30, read_task = (size_t)256 << 10, huge_page = (size_t)2 << 20;
 
 /* ---- reading ---- */
 
@@ -44,8 +46,9 @@ static uint64_t expected_proof(size_t bytes) {
 static bool read_speed(pool *p, const char *data, size_t bytes, double *speed, err *e) {
     read_job j = {.read = kern_probe_reader(), .data = data};
     uint64_t expected = expected_proof(bytes);
+    double spent = 0;
     *speed = 0;
-    for (int t = 0; t < TRIES; t++) {
+    for (int t = 0; t < LEAST_TRIES || (t < MOST_TRIES && spent < enough_seconds); t++) {
         memset(j.proof, 0, sizeof j.proof);
         int64_t passes = 0;
         uint64_t start = clock_ns();
@@ -59,20 +62,27 @@ static bool read_speed(pool *p, const char *data, size_t bytes, double *speed, e
         for (int i = 0; i < pool_threads(p); i++) proof ^= j.proof[i];
         if (proof != (passes % 2 ? expected : 0)) return err_set(e, HEARTH_IO, "memory did not hold what was written to it: this machine cannot be measured");
         *speed = fmax(*speed, (double)bytes * (double)passes / seconds);
+        spent += seconds;
     }
     return true;
 }
 
-/* The last level of cache, which the cores share; 0 when the system does not tell. */
+/* The third level of cache, which cores share; 0 when the system does not tell. (The C library's answer is of all such caches
+ * of the machine on some CPUs.) */
 static uint64_t shared_cache_bytes(void) {
-    long l3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    return l3 > 0 ? (uint64_t)l3 : 0;
+    buf text = {0};
+    unsigned long size = 0;
+    char unit = 0;
+    if (file_read("/sys/devices/system/cpu/cpu0/cache/index3/size", 64, &text, NULL) && sscanf(text.data, "%lu%c", &size, &unit) < 1) size = 0;
+    buf_free(&text);
+    return (uint64_t)size * (unit == 'K' ? 1024 : unit == 'M' ? 1 << 20 : 1);
 }
 
 static bool measure_reading(bench_limits *l, pool *p, err *e) {
     l->shared_bytes = shared_cache_bytes();
-    size_t bytes = read_least;
-    if (l->shared_bytes * 4 > bytes) bytes = l->shared_bytes * 4;
+    size_t bytes = l->shared_bytes ? (size_t)l->shared_bytes * 4 : read_unknown;
+    if (bytes < read_least) bytes = read_least;
+    if (bytes > read_most) bytes = read_most;
     uint64_t memory = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     if (bytes > memory / 2) bytes = memory / 2;
     bytes -= bytes % huge_page;
@@ -117,8 +127,9 @@ static int64_t find_rounds(const kern_probe *p) {
 
 static bool multiply_speed(pool *p, const kern_probe *probe, double *speed, err *e) {
     int64_t rounds = find_rounds(probe), tasks = (int64_t)pool_threads(p) * TASKS_PER_THREAD;
+    double spent = 0;
     *speed = 0;
-    for (int t = 0; t < TRIES; t++) {
+    for (int t = 0; t < LEAST_TRIES || (t < MOST_TRIES && spent < enough_seconds); t++) {
         multiply_job j = {.probe = probe, .rounds = rounds};
         uint64_t start = clock_ns();
         pool_run(p, tasks, multiply_one, &j);
@@ -128,17 +139,18 @@ static bool multiply_speed(pool *p, const kern_probe *probe, double *speed, err 
             return err_set(e, HEARTH_UNSUPPORTED, "the probe of %s computed %g in place of %g: this machine cannot be measured", probe->name, proof,
                            probe->expect * (double)rounds * (double)tasks);
         *speed = fmax(*speed, operations / seconds);
+        spent += seconds;
     }
     return true;
 }
 
-bool bench_limits_measure(bench_limits *l, int threads, err *e) {
+bool bench_limits_measure(bench_limits *l, const char *set, int threads, err *e) {
     /* A pool of its own: kernels may keep state in their threads that a probe would undo. */
     pool *p = pool_new(threads, e);
     if (!p) return false;
     *l = (bench_limits){.threads = pool_threads(p)};
     const kern_probe *probes[BENCH_UNITS];
-    int n = kern_probes(NULL, probes, BENCH_UNITS);
+    int n = kern_probes(set, probes, BENCH_UNITS);
     bench_status("measuring the machine: reading");
     bool ok = measure_reading(l, p, e);
     for (int i = 0; ok && i < n; i++) {
@@ -152,14 +164,9 @@ bool bench_limits_measure(bench_limits *l, int threads, err *e) {
     return ok;
 }
 
-const bench_unit *bench_limits_best(const bench_limits *l, const char *set) {
-    const kern_probe *allowed[BENCH_UNITS];
-    int n = kern_probes(set, allowed, BENCH_UNITS);
+const bench_unit *bench_limits_best(const bench_limits *l) {
     const bench_unit *best = NULL;
-    for (int i = 0; i < l->n_units; i++) {
-        bool may = false;
-        for (int k = 0; k < n; k++) may |= allowed[k] == l->units[i].probe;
-        if (may && (!best || l->units[i].per_second > best->per_second)) best = &l->units[i];
-    }
+    for (int i = 0; i < l->n_units; i++)
+        if (!best || l->units[i].per_second > best->per_second) best = &l->units[i];
     return best;
 }

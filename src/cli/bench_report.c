@@ -15,9 +15,12 @@ static char *rate(char out[48], double per_second, const char *unit) {
     return out;
 }
 
-static void print_limits(const bench_limits *l) {
+static void print_limits(const bench *b) {
+    const bench_limits *l = &b->limits;
     char text[48], bytes[32];
-    printf("limits of this machine with %d thread%s\n", l->threads, l->threads == 1 ? "" : "s");
+    printf("limits of this machine with %d thread%s", l->threads, l->threads == 1 ? "" : "s");
+    if (b->engine) printf(" and %s kernels", b->info.cpu);
+    printf("\n");
     printf("  %-28s %s\n", "read from memory", rate(text, l->read, "B"));
     if (l->read_shared > 0) printf("  %-28s %s (of %s)\n", "read from shared cache", rate(text, l->read_shared, "B"), cli_bytes(bytes, l->shared_bytes));
     for (int i = 0; i < l->n_units; i++) printf("  %-28s %s\n", l->units[i].probe->name, rate(text, l->units[i].per_second, l->units[i].probe->unit));
@@ -43,7 +46,7 @@ static void print_case(const bench *b, const bench_case *c) {
 }
 
 void bench_report_table(const bench *b) {
-    print_limits(&b->limits);
+    print_limits(b);
     if (b->start.done) print_start(&b->start);
     if (b->n_cases == 0) return;
     char bytes[32];

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "cli/bench.h"
+#include "engine/engine.h"
 
 void bench_status(const char *format, ...) {
     if (isatty(STDERR_FILENO) != 1) return;
@@ -26,7 +27,7 @@ typedef struct group {
     hearth_session **sessions; /* as many as the largest batch */
     int n_sessions, filled;    /* the first `filled` hold depth tokens */
     int32_t *tokens;           /* random ones, as many as the longest run of a session needs */
-    int32_t *step;             /* one per session */
+    float *logits;             /* of a step of all sessions */
 } group;
 
 /* Tokens by chance, always the same ones. Speed must not depend on which they are, but caches of text or experts could make it so. */
@@ -38,11 +39,10 @@ static void random_tokens(int32_t *out, size_t n, uint64_t seed, int n_vocab) {
     }
 }
 
-static bool check_session(const group *g, int i, size_t length, err *e) {
+static bool check_session(const group *g, int i, size_t length, const float *logits, err *e) {
     hearth_session *s = g->sessions[i];
-    if (hearth_session_length(s) != length)
-        return err_set(e, HEARTH_UNSUPPORTED, "a run ended with %zu tokens in place of %zu: its time means nothing", hearth_session_length(s), length);
-    const float *logits = hearth_session_logits(s);
+    if (hearth_session_length(s) != length || s->kv.length != length)
+        return err_set(e, HEARTH_UNSUPPORTED, "a run ended with %zu tokens in place of %zu: its time means nothing", s->kv.length, length);
     bool finite = logits != NULL;
     for (int t = 0; finite && t < g->b->info.n_vocab; t++) finite = isfinite(logits[t]);
     if (!finite) return err_set(e, HEARTH_UNSUPPORTED, "a run ended with logits that are no numbers: its time means nothing");
@@ -57,7 +57,7 @@ static bool fill(group *g, int n, err *e) {
         if (g->depth == 0) continue;
         bench_status("filling in %d tokens of sequence %d", g->depth, g->filled + 1);
         random_tokens(g->tokens, (size_t)g->depth, (uint64_t)g->filled + 1, g->b->info.n_vocab);
-        if (!hearth_session_append(s, g->tokens, (size_t)g->depth, e) || !check_session(g, g->filled, (size_t)g->depth, e)) return false;
+        if (!hearth_session_append(s, g->tokens, (size_t)g->depth, e) || !check_session(g, g->filled, (size_t)g->depth, hearth_session_logits(s), e)) return false;
     }
     return true;
 }
@@ -68,10 +68,21 @@ static bool prefill(group *g, const bench_case *c, err *e) {
     return true;
 }
 
+/* One token for each of the first n sessions, in one pass. */
+static bool step_together(group *g, int n, int t, err *e) {
+    const model *m = &g->b->engine->model;
+    model_part parts[BENCH_BATCH];
+    for (int i = 0; i < n; i++) {
+        hearth_session *s = g->sessions[i];
+        if (!token_list_add(&s->tokens, g->tokens[t], e)) return false;
+        parts[i] = (model_part){.kv = &s->kv, .tokens = &s->tokens.ids[s->tokens.n - 1], .n = 1, .n_logits = 1, .long_context = s->long_context};
+    }
+    return model_forward(m, &g->sessions[0]->run, parts, n, g->logits, e);
+}
+
 static bool decode(group *g, const bench_case *c, err *e) {
     for (int t = 0; t < c->n_gen; t++)
-        for (int i = 0; i < c->batch; i++)
-            if (!hearth_session_append(g->sessions[i], &g->tokens[(t + i * 7) % c->n_gen], 1, e)) return false;
+        if (c->batch == 1 ? !hearth_session_append(g->sessions[0], &g->tokens[t], 1, e) : !step_together(g, c->batch, t, e)) return false;
     return true;
 }
 
@@ -85,7 +96,11 @@ static bool run_case(group *g, const bench_case *c, double *speed, err *e) {
     uint64_t start = clock_ns();
     bool ok = c->n_gen ? decode(g, c, e) : prefill(g, c, e);
     double seconds = (double)(clock_ns() - start) * 1e-9;
-    for (int i = 0; ok && i < c->batch; i++) ok = check_session(g, i, (size_t)(g->depth + n), e);
+    for (int i = 0; ok && i < c->batch; i++) {
+        bool together = c->n_gen && c->batch > 1;
+        const float *logits = together ? g->logits + (size_t)i * (size_t)g->b->info.n_vocab : hearth_session_logits(g->sessions[i]);
+        ok = check_session(g, i, (size_t)(g->depth + n), logits, e);
+    }
     *speed = (double)n * c->batch / seconds;
     return ok;
 }
@@ -118,8 +133,8 @@ static bool run_group(bench *b, bench_case *first, const bench_case *last, err *
     }
     g.sessions = mem_zalloc((size_t)g.n_sessions, sizeof *g.sessions, e);
     g.tokens = mem_alloc((size_t)longest, sizeof *g.tokens, e);
-    g.step = mem_alloc((size_t)g.n_sessions, sizeof *g.step, e);
-    bool ok = g.sessions && g.tokens && g.step;
+    g.logits = mem_alloc((size_t)g.n_sessions, (size_t)b->info.n_vocab * sizeof *g.logits, e);
+    bool ok = g.sessions && g.tokens && g.logits;
     for (int r = -b->warmup; ok && r < b->repetitions; r++) {
         ok = run_repetition(&g, first, last, r, e);
         if (ok && r >= 0) run_peer(&g, first, last, r);
@@ -128,7 +143,7 @@ static bool run_group(bench *b, bench_case *first, const bench_case *last, err *
     for (int i = 0; g.sessions && i < g.n_sessions; i++) hearth_session_free(g.sessions[i]);
     mem_free(g.sessions);
     mem_free(g.tokens);
-    mem_free(g.step);
+    mem_free(g.logits);
     return ok;
 }
 

@@ -81,7 +81,7 @@ void bench_work(const bench *b, bench_case *c) {
         c->limit = tokens * (fits ? l->read_shared : l->read) / c->bytes;
         c->limit_name = fits ? "cache read" : "memory read";
     } else {
-        const bench_unit *u = bench_limits_best(l, b->info.cpu);
+        const bench_unit *u = bench_limits_best(l);
         c->limit = u ? tokens * u->per_second / c->operations : 0;
         c->limit_name = u ? u->probe->name : "";
     }

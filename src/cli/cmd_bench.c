@@ -3,22 +3,21 @@
 
 #include "cli/bench.h"
 
-enum { MOST_TOKENS = 1 << 24, MOST_BATCH = 256 };
+enum { MOST_TOKENS = 1 << 24 };
 
 static bool parse_lists(bench *b, const char *p, const char *n, const char *d, const char *s, err *e) {
     return bench_list_parse(&b->prompts, "-p", p, 0, MOST_TOKENS, e) && bench_list_parse(&b->gens, "-n", n, 0, MOST_TOKENS, e) &&
-           bench_list_parse(&b->depths, "-d", d, 0, MOST_TOKENS, e) && bench_list_parse(&b->batches, "-b", s, 1, MOST_BATCH, e);
+           bench_list_parse(&b->depths, "-d", d, 0, MOST_TOKENS, e) && bench_list_parse(&b->batches, "-b", s, 1, BENCH_BATCH, e);
 }
 
-/* Starts first, while the model is not open here; then the machine; then the model. */
+/* Starts come first, while the model is not open here. */
 static bool measure(bench *b, err *e) {
+    if (b->only_limits) return bench_limits_measure(&b->limits, NULL, b->engine_options.threads, e);
     if (b->start_too && !bench_start_measure(b, e)) return false;
-    if (!bench_limits_measure(&b->limits, b->engine_options.threads, e)) return false;
-    if (b->only_limits) return true;
     b->engine = hearth_engine_open(b->model, &b->engine_options, e);
     if (!b->engine) return false;
     b->info = hearth_engine_info(b->engine);
-    return bench_run_all(b, e);
+    return bench_limits_measure(&b->limits, b->info.cpu, b->info.threads, e) && bench_run_all(b, e);
 }
 
 static int report(const bench *b) {
@@ -40,7 +39,7 @@ static bool check_options(const bench *b, bool first_token, err *e) {
 
 static int run(bench *b, bool first_token, const char *p, const char *n, const char *d, const char *s) {
     err e = {0};
-    if (!parse_lists(b, p, n, d, s, &e) || !bench_make_cases(b, &e) || !check_options(b, first_token, &e)) {
+    if (!parse_lists(b, p, n, d, s, &e) || (!b->only_limits && !bench_make_cases(b, &e)) || !check_options(b, first_token, &e)) {
         cli_fail(&e);
         return 2;
     }

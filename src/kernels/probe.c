@@ -19,12 +19,13 @@ uint64_t kern_probe_read_ref(const void *data, size_t bytes) {
 enum { CHAINS = 32, EMPTY_AFTER = 1 << 20 };
 
 double kern_probe_f32_ref(int64_t rounds, double *proof) {
-    volatile float one = 1.0f, two = 2.0f; /* the compiler must not know the factors */
+    volatile float zero = 0, one = 1, two = 2; /* the compiler must not know them, nor that all sums are the same */
     const float a = one, b = two;
     double total = 0;
     for (int64_t at = 0; at < rounds; at += EMPTY_AFTER) {
         int64_t n = rounds - at < EMPTY_AFTER ? rounds - at : EMPTY_AFTER;
-        float sums[CHAINS] = {0};
+        float sums[CHAINS];
+        for (int j = 0; j < CHAINS; j++) sums[j] = zero;
         for (int64_t i = 0; i < n; i++)
             for (int j = 0; j < CHAINS; j++) sums[j] = sums[j] * a + b;
         for (int j = 0; j < CHAINS; j++) total += (double)sums[j];

@@ -4,6 +4,8 @@
 #include "kernels/probe.h"
 
 #define CHAINS 12
+/* The compiler may not assume anything of x from here on: not that it equals another sum, nor that it is still the same factor. */
+#define APART(x) __asm__ volatile("" : "+x"(x))
 
 uint64_t kern_probe_read_avx2(const void *data, size_t bytes) {
     const __m256i *p = data;
@@ -24,11 +26,15 @@ double kern_probe_f32_avx2(int64_t rounds, double *proof) {
     for (int64_t at = 0; at < rounds; at += empty_after) {
         int64_t n = rounds - at < empty_after ? rounds - at : empty_after;
         __m256 sums[CHAINS];
-        for (int j = 0; j < CHAINS; j++) sums[j] = _mm256_setzero_ps();
+        for (int j = 0; j < CHAINS; j++) {
+            sums[j] = _mm256_setzero_ps();
+            APART(sums[j]);
+        }
         for (int64_t i = 0; i < n; i++) {
 #pragma GCC unroll 12
             for (int j = 0; j < CHAINS; j++) sums[j] = _mm256_fmadd_ps(a, b, sums[j]);
-            __asm__ volatile("" : "+x"(a), "+x"(b));
+            APART(a);
+            APART(b);
         }
         for (int j = 0; j < CHAINS; j++) {
             float lanes[8];
@@ -49,11 +55,15 @@ double kern_probe_int8_avx2(int64_t rounds, double *proof) {
     for (int64_t at = 0; at < rounds; at += empty_after) {
         int64_t n = rounds - at < empty_after ? rounds - at : empty_after;
         __m256i sums[CHAINS];
-        for (int j = 0; j < CHAINS; j++) sums[j] = _mm256_setzero_si256();
+        for (int j = 0; j < CHAINS; j++) {
+            sums[j] = _mm256_setzero_si256();
+            APART(sums[j]);
+        }
         for (int64_t i = 0; i < n; i++) {
 #pragma GCC unroll 12
             for (int j = 0; j < CHAINS; j++) {
-                __asm__ volatile("" : "+x"(a), "+x"(b)); /* hides that the products are all the same, so each is made */
+                APART(a);
+                APART(b);
                 sums[j] = _mm256_add_epi32(sums[j], _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), ones));
             }
         }

@@ -4,6 +4,8 @@
 #include "kernels/probe.h"
 
 #define CHAINS 16
+/* The compiler may not assume anything of x from here on: not that it equals another sum, nor that it is still the same factor. */
+#define APART(x) __asm__ volatile("" : "+v"(x))
 
 uint64_t kern_probe_read_avx512(const void *data, size_t bytes) {
     const char *p = data;
@@ -37,11 +39,15 @@ double kern_probe_f32_avx512(int64_t rounds, double *proof) {
     for (int64_t at = 0; at < rounds; at += empty_after) {
         int64_t n = rounds - at < empty_after ? rounds - at : empty_after;
         __m512 sums[CHAINS];
-        for (int j = 0; j < CHAINS; j++) sums[j] = _mm512_setzero_ps();
+        for (int j = 0; j < CHAINS; j++) {
+            sums[j] = _mm512_setzero_ps();
+            APART(sums[j]);
+        }
         for (int64_t i = 0; i < n; i++) {
 #pragma GCC unroll 16
             for (int j = 0; j < CHAINS; j++) sums[j] = _mm512_fmadd_ps(a, b, sums[j]);
-            __asm__ volatile("" : "+v"(a), "+v"(b));
+            APART(a);
+            APART(b);
         }
         total += sum_floats(sums);
     }
@@ -57,11 +63,15 @@ double kern_probe_bf16_avx512(int64_t rounds, double *proof) {
     for (int64_t at = 0; at < rounds; at += empty_after) {
         int64_t n = rounds - at < empty_after ? rounds - at : empty_after;
         __m512 sums[CHAINS];
-        for (int j = 0; j < CHAINS; j++) sums[j] = _mm512_setzero_ps();
+        for (int j = 0; j < CHAINS; j++) {
+            sums[j] = _mm512_setzero_ps();
+            APART(sums[j]);
+        }
         for (int64_t i = 0; i < n; i++) {
 #pragma GCC unroll 16
             for (int j = 0; j < CHAINS; j++) sums[j] = _mm512_dpbf16_ps(sums[j], (__m512bh)a, (__m512bh)b);
-            __asm__ volatile("" : "+v"(a), "+v"(b));
+            APART(a);
+            APART(b);
         }
         total += sum_floats(sums);
     }
@@ -76,11 +86,15 @@ double kern_probe_int8_avx512(int64_t rounds, double *proof) {
     for (int64_t at = 0; at < rounds; at += empty_after) {
         int64_t n = rounds - at < empty_after ? rounds - at : empty_after;
         __m512i sums[CHAINS];
-        for (int j = 0; j < CHAINS; j++) sums[j] = _mm512_setzero_si512();
+        for (int j = 0; j < CHAINS; j++) {
+            sums[j] = _mm512_setzero_si512();
+            APART(sums[j]);
+        }
         for (int64_t i = 0; i < n; i++) {
 #pragma GCC unroll 16
             for (int j = 0; j < CHAINS; j++) sums[j] = _mm512_dpbusd_epi32(sums[j], a, b);
-            __asm__ volatile("" : "+v"(a), "+v"(b));
+            APART(a);
+            APART(b);
         }
         for (int j = 0; j < CHAINS; j++) {
             int32_t lanes[16];

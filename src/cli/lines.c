@@ -104,6 +104,7 @@ static lines_result read_edited(lines *l, const char *prompt, buf *out, err *e) 
     int n = 0;
     l->prompt = prompt;
     el_resize(l->edit);
+    el_set(l->edit, EL_PREP_TERM, 1); /* before the prompt shows: what is typed from then on is not echoed twice */
     const char *line = el_gets(l->edit, &n);
     if (!line || n <= 0) {
         putchar('\n');

@@ -6,6 +6,7 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -129,12 +130,17 @@ pool *pool_new(int threads, err *e) {
     p->workers = mem_zalloc((size_t)threads, sizeof *p->workers, e);
     p->args = mem_zalloc((size_t)threads, sizeof *p->args, e);
     bool ok = p->workers && p->args;
+    /* Signals are the business of the program's own threads. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     for (int i = 1; ok && i < threads; i++) {
         p->args[i] = (pool_worker){.owner = p, .index = i};
         if (pthread_create(&p->workers[i], NULL, worker_main, &p->args[i]) != 0)
             ok = err_set(e, HEARTH_MEMORY, "thread %d of %d could not be started: use fewer with --threads", i + 1, threads);
         else p->started++;
     }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!ok) {
         pool_free(p);
         return NULL;

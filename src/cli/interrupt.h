@@ -4,9 +4,11 @@
 
 #include <stdbool.h>
 
-/* From now on Ctrl-C only sets the flag; calls that wait for input return early. With once, a second Ctrl-C ends the program. */
+/* From now on Ctrl-C only sets the flag. With once, a second Ctrl-C ends the program. */
 void interrupt_catch(bool once);
 bool interrupt_pending(void);
+/* Waits until there is something to read; false when Ctrl-C came first. */
+bool interrupt_wait(int fd);
 void interrupt_clear(void);
 
 #endif

@@ -20,6 +20,8 @@ struct lines {
     History *history;
     char *history_path; /* NULL: not kept */
     const char *prompt;
+    char chunk[4096]; /* of other input: what was read, and how much of it was taken */
+    size_t taken, filled;
 };
 
 static char *prompt_now(EditLine *edit) {
@@ -28,14 +30,15 @@ static char *prompt_now(EditLine *edit) {
     return (char *)l->prompt;
 }
 
-/* Like the reader that the library has, but Ctrl-C ends the wait. */
+/* Like the reader that the library has, but Ctrl-C ends the wait, however early it comes. */
 static int read_character(EditLine *edit, wchar_t *out) {
     (void)edit;
     mbstate_t state = {0};
     for (;;) {
         char byte;
+        if (!interrupt_wait(STDIN_FILENO)) return -1;
         ssize_t n = read(STDIN_FILENO, &byte, 1);
-        if (n < 0 && errno == EINTR && !interrupt_pending()) continue;
+        if (n < 0 && errno == EINTR) continue;
         if (n <= 0) return (int)n;
         size_t used = mbrtowc(out, &byte, 1, &state);
         if (used != (size_t)-1 && used != (size_t)-2) return 1;
@@ -101,6 +104,7 @@ static lines_result read_edited(lines *l, const char *prompt, buf *out, err *e) 
     int n = 0;
     l->prompt = prompt;
     el_resize(l->edit);
+    el_set(l->edit, EL_PREP_TERM, 1); /* before the prompt shows: what is typed from then on is not echoed twice */
     const char *line = el_gets(l->edit, &n);
     if (!line || n <= 0) {
         putchar('\n');
@@ -119,21 +123,30 @@ static lines_result read_edited(lines *l, const char *prompt, buf *out, err *e) 
     return buf_add(out, line, len, e) ? LINES_GOT : LINES_FAILED;
 }
 
-static lines_result read_plain(buf *out, err *e) {
+/* The next byte of input that is no terminal. */
+static lines_result next_byte(lines *l, char *out, err *e) {
+    while (l->taken == l->filled) {
+        if (!interrupt_wait(STDIN_FILENO)) return LINES_INTERRUPTED;
+        ssize_t n = read(STDIN_FILENO, l->chunk, sizeof l->chunk);
+        if (n == 0) return LINES_END;
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return err_set(e, HEARTH_IO, "standard input cannot be read: %s", strerror(errno)), LINES_FAILED;
+        l->taken = 0;
+        l->filled = (size_t)n;
+    }
+    *out = l->chunk[l->taken++];
+    return LINES_GOT;
+}
+
+static lines_result read_plain(lines *l, buf *out, err *e) {
     for (;;) {
-        int c = getchar();
-        if (c == EOF) {
-            if (ferror(stdin) && errno == EINTR) {
-                clearerr(stdin);
-                if (interrupt_pending()) return LINES_INTERRUPTED;
-                continue;
-            }
-            if (ferror(stdin)) return err_set(e, HEARTH_IO, "standard input cannot be read: %s", strerror(errno)), LINES_FAILED;
-            return out->len ? LINES_GOT : LINES_END;
-        }
+        char c = 0;
+        lines_result result = next_byte(l, &c, e);
+        if (result == LINES_END && out->len) break; /* a last line without an end */
+        if (result != LINES_GOT) return result;
         if (c == '\n') break;
         if (out->len >= LONGEST_LINE) return err_set(e, HEARTH_LIMIT, "a line is longer than %d bytes", LONGEST_LINE), LINES_FAILED;
-        if (!buf_addc(out, (char)c, e)) return LINES_FAILED;
+        if (!buf_addc(out, c, e)) return LINES_FAILED;
     }
     if (out->len && out->data[out->len - 1] == '\r') out->len--;
     return buf_add(out, "", 0, e) ? LINES_GOT : LINES_FAILED;
@@ -141,5 +154,5 @@ static lines_result read_plain(buf *out, err *e) {
 
 lines_result lines_read(lines *l, const char *prompt, buf *out, err *e) {
     out->len = 0;
-    return l->edit ? read_edited(l, prompt, out, e) : read_plain(out, e);
+    return l->edit ? read_edited(l, prompt, out, e) : read_plain(l, out, e);
 }

@@ -113,8 +113,10 @@ static void lines_are_edited_and_remembered(void **state) {
     wait_for(&t, "> ");
     type(&t, "\x10\x10\n"); /* Ctrl-P twice: the line before the last one of the other program */
     wait_for(&t, "[the system message is set]");
+    wait_for(&t, "> ");
     type(&t, "/system\n");
     wait_for(&t, "[system message: caf\xC3\xA9 au lait]");
+    wait_for(&t, "> ");
     type(&t, "/quit\n");
     assert_int_equal(end(&t), 0);
 

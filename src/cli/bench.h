@@ -74,7 +74,7 @@ typedef struct bench {
     bench_list prompts, gens, depths, batches;
     int repetitions, warmup;
     hearth_engine_options engine_options;
-    const char *peer, *plot;
+    const char *peer, *plot, *report;
     bool json, only_limits, start_too;
     /* found */
     hearth_engine *engine;
@@ -113,7 +113,8 @@ bool bench_start_measure(bench *b, err *e);
 bool bench_first_token(const bench *b, err *e);
 
 void bench_report_table(const bench *b);
-bool bench_report_json(const bench *b, err *e);
+/* Freed with free. */
+char *bench_report_json(const bench *b, err *e);
 bool bench_plot(const bench *b, const char *path, err *e);
 
 #endif

@@ -14,7 +14,9 @@
 enum { MOST_TRIES = 12, LEAST_TRIES = 3, TASKS_PER_THREAD = 4 };
 static const double try_seconds = 0.005; /* short, so that some try is not disturbed */
 static const double enough_seconds = 0.15; /* for all tries, where a try takes long */
-static const size_t read_least = (size_t)64 << 20, read_unknown = (size_t)256 << 20, read_most = (size_t)1 << 30, read_task = (size_t)256 << 10, huge_page = (size_t)2 << 20;
+/* Of memory that is read: at least, when the size of the cache is unknown, at most; and what one task reads. */
+static const size_t read_least = (size_t)64 << 20, read_unknown = (size_t)256 << 20, read_most = (size_t)1 << 30, read_task = (size_t)256 << 10;
+static const size_t huge_page = (size_t)2 << 20;
 
 /* ---- reading ---- */
 

@@ -115,7 +115,7 @@ static void add_model(json_t *o, const bench *b) {
     json_object_set_new(o, "warmup", json_integer(b->warmup));
 }
 
-bool bench_report_json(const bench *b, err *e) {
+char *bench_report_json(const bench *b, err *e) {
     json_t *o = json_object(), *results = json_array();
     for (int i = 0; i < b->n_cases; i++) json_array_append_new(results, case_json(b, &b->cases[i]));
     json_object_set_new(o, "results", results);
@@ -134,8 +134,6 @@ bool bench_report_json(const bench *b, err *e) {
     }
     char *text = json_dumps(o, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
     json_decref(o);
-    if (!text) return err_nomem(e, 0);
-    puts(text);
-    free(text);
-    return true;
+    if (!text) err_nomem(e, 0);
+    return text;
 }

@@ -1,6 +1,9 @@
 /* cmd_bench.c: `hearth bench`: how fast a model runs here, and how that compares with what the machine could do. */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "cli/bench.h"
 
 enum { MOST_TOKENS = 1 << 24 };
@@ -20,11 +23,23 @@ static bool measure(bench *b, err *e) {
     return bench_limits_measure(&b->limits, b->info.cpu, b->info.threads, e) && bench_run_all(b, e);
 }
 
+static bool write_file(const char *path, const char *text, err *e) {
+    file_writer w;
+    if (!file_writer_open(&w, path, e)) return false;
+    if (file_writer_add(&w, text, strlen(text), e) && file_writer_add(&w, "\n", 1, e)) return file_writer_commit(&w, e);
+    file_writer_abort(&w);
+    return false;
+}
+
 static int report(const bench *b) {
     err e = {0};
-    if (!b->json) bench_report_table(b);
-    else if (!bench_report_json(b, &e)) return cli_fail(&e);
-    if (b->plot && !bench_plot(b, b->plot, &e)) return cli_fail(&e);
+    char *json = bench_report_json(b, &e);
+    bool ok = json != NULL;
+    if (ok && b->json) puts(json);
+    else if (ok) bench_report_table(b);
+    ok = ok && (!b->report || write_file(b->report, json, &e)) && (!b->plot || bench_plot(b, b->plot, &e));
+    free(json);
+    if (!ok) return cli_fail(&e);
     return b->peer_error.code == HEARTH_OK ? 0 : cli_fail(&b->peer_error);
 }
 
@@ -72,6 +87,7 @@ int cmd_bench(int argc, char **argv) {
         {"--start", 0, CLI_FLAG, &b.start_too, NULL, "also time from exec to the first token, cold and warm", 0, 0},
         {"--first-token", 0, CLI_FLAG, &first_token, NULL, "print one token and end: what --start starts", 0, 0},
         {"--peer", 0, CLI_TEXT, &b.peer, "PATH", "a llama-bench to run in turns; llama-batched-bench beside it for -b", 0, 0},
+        {"--report", 0, CLI_TEXT, &b.report, "FILE.json", "also write the JSON to a file", 0, 0},
         {"--plot", 0, CLI_TEXT, &b.plot, "FILE.svg", "also draw the results", 0, 0},
         {"--json", 0, CLI_FLAG, &b.json, NULL, "print JSON in place of the table", 0, 0},
         {0},

@@ -222,9 +222,14 @@ static void start_is_timed(void **state) {
 
 static void plot_is_drawn(void **state) {
     (void)state;
-    char path[4096];
+    char path[4096], report[4096];
     snprintf(path, sizeof path, "%s/plot.svg", temp_dir());
-    assert_int_equal(BENCH(model, "-p", "4", "-n", "2", QUICK, "--plot", path), 0);
+    snprintf(report, sizeof report, "%s/report.json", temp_dir());
+    assert_int_equal(BENCH(model, "-p", "4", "-n", "2", QUICK, "--plot", path, "--report", report), 0);
+    must_hold(&out, "decode 2");
+    json_t *written = json_load_file(report, 0, NULL);
+    assert_int_equal(json_array_size(json_object_get(written, "results")), 2);
+    json_decref(written);
     buf svg = slurp(path);
     buf_add(&svg, "", 0, NULL);
     assert_int_equal(strncmp(svg.data, "<svg ", 5), 0);

@@ -74,6 +74,13 @@ void file_map_close(file_map *m) {
     *m = (file_map){0};
 }
 
+static void advise(const void *data, size_t bytes, int advice) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)data / page * page;
+    if (bytes) madvise((void *)first, (uintptr_t)data + bytes - first, advice);
+}
+void file_map_ahead(const void *data, size_t bytes) { advise(data, bytes, MADV_WILLNEED); }
+void file_map_drop(const void *data, size_t bytes) { advise(data, bytes, MADV_DONTNEED); }
+
 bool file_read(const char *path, size_t limit, buf *out, err *e) {
     bool standard_input = strcmp(path, "-") == 0;
     int fd = standard_input ? STDIN_FILENO : must_fail() ? -1 : open(path, O_RDONLY | O_CLOEXEC);

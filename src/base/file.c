@@ -21,6 +21,8 @@ void file_fail_nth(long n) {
     atomic_store(&fail_at, n);
 }
 
+long file_count(void) { return atomic_load(&counted); }
+
 static bool must_fail(void) {
     long at = atomic_load(&fail_at);
     if (at == 0) return false;

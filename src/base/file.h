@@ -59,5 +59,7 @@ void file_unlock(int fd);
 
 /* For tests: the nth shim call from now (map, read, open, write, fsync, rename, ...) fails; 0 turns it off. */
 void file_fail_nth(long n);
+/* For tests: how many shim calls were made since, while one was to fail. */
+long file_count(void);
 
 #endif

@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "weights/inner.h"
 
 static void set_state(weights *w, const char *format, ...) {
@@ -129,8 +130,8 @@ static bool check_rest(weights *w) {
         bool stop = w->stop || w->pack_bad, todo = e->file && !e->checked;
         const uint8_t *file = e->file;
         pthread_mutex_unlock(&w->lock);
-        if (stop || (todo && w->limited)) return false;
         if (!todo) continue;
+        if (stop || w->limited) return false;
         if (pack_sum(file, e->exact) != e->sum) {
             persist_bad(w, e->name);
             return false;
@@ -197,22 +198,31 @@ static void bench_free(weights *w, bench *b) {
     mem_reserve_free(b->memory, b->bytes);
 }
 
-static bool write_item(weights *w, packwriter *out, entry *x, bench *b, err *e) {
-    uint64_t s = atomic_fetch_add_explicit(&x->state, 1, memory_order_acquire); /* held while it is read */
-    bool ready = (s & STATE_READY) != 0;
+/* Makes an entry ready for good if the budget has room for it, or waits for whoever does. */
+static void make_if_room(weights *w, entry *x) {
     pthread_mutex_lock(&w->lock);
-    uint64_t cost = x->makes ? x->make_ns / x->makes : x->file_make_ns;
-    bool copy = ready && (!x->in_map || x->checked);
+    while (x->making != MAKING_NOT) pthread_cond_wait(&w->made, &w->lock);
+    bool make = !cache_ready(x) && cache_admit(w, x, ADMIT_PREFETCH);
+    if (make) x->making = MAKING_BACK;
     pthread_mutex_unlock(&w->lock);
-    bool ok = true;
-    if (!copy) {
+    if (make) make_entry(w, x, NULL);
+}
+
+static bool write_item(weights *w, packwriter *out, entry *x, bench *b, err *e) {
+    atomic_fetch_add(&x->state, 1); /* once ready it stays so while it is read */
+    if (!cache_ready(x)) make_if_room(w, x);
+    bool ready = cache_ready(x), ok = true;
+    pthread_mutex_lock(&w->lock);
+    uint64_t cost = x->file_make_ns ? x->file_make_ns : x->makes ? x->make_ns / x->makes : 0;
+    pthread_mutex_unlock(&w->lock);
+    if (!ready) {
         ok = bench_get(w, b, x->bytes, e);
-        uint64_t start = cache_now(w);
+        uint64_t start = clock_ns();
         if (ok) make_packed(x, b->memory, NULL);
-        if (!cost) cost = cache_now(w) - start;
+        if (!cost) cost = clock_ns() - start;
     }
-    ok = ok && packwriter_add(out, copy ? x->packed.mat.packed : b->memory, cost, e);
-    atomic_fetch_sub_explicit(&x->state, 1, memory_order_release);
+    ok = ok && packwriter_add(out, ready ? x->packed.mat.packed : b->memory, cost, e);
+    atomic_fetch_sub(&x->state, 1);
     return ok;
 }
 

@@ -21,6 +21,8 @@ void file_fail_nth(long n) {
     atomic_store(&fail_at, n);
 }
 
+long file_count(void) { return atomic_load(&counted); }
+
 static bool must_fail(void) {
     long at = atomic_load(&fail_at);
     if (at == 0) return false;
@@ -73,6 +75,13 @@ void file_map_close(file_map *m) {
     if (m->data) munmap((void *)m->data, m->size);
     *m = (file_map){0};
 }
+
+static void advise(const void *data, size_t bytes, int advice) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)data / page * page;
+    if (bytes) madvise((void *)first, (uintptr_t)data + bytes - first, advice);
+}
+void file_map_ahead(const void *data, size_t bytes) { advise(data, bytes, MADV_WILLNEED); }
+void file_map_drop(const void *data, size_t bytes) { advise(data, bytes, MADV_DONTNEED); }
 
 bool file_read(const char *path, size_t limit, buf *out, err *e) {
     bool standard_input = strcmp(path, "-") == 0;

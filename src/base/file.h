@@ -22,6 +22,9 @@ typedef struct file_map {
 /* Errors name the path. Refuses anything but a regular file. An empty file maps to size 0. */
 bool file_map_open(file_map *m, const char *path, err *e);
 void file_map_close(file_map *m);
+/* Starts reading this part of a mapping from the disk, or takes its pages from this process's count; neither changes what is read. */
+void file_map_ahead(const void *data, size_t bytes);
+void file_map_drop(const void *data, size_t bytes);
 
 /* Reads a whole file, or standard input when path is "-", up to limit bytes. Appends to out. */
 bool file_read(const char *path, size_t limit, buf *out, err *e);
@@ -56,5 +59,7 @@ void file_unlock(int fd);
 
 /* For tests: the nth shim call from now (map, read, open, write, fsync, rename, ...) fails; 0 turns it off. */
 void file_fail_nth(long n);
+/* For tests: how many shim calls were made since, while one was to fail. */
+long file_count(void);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 static atomic_long fail_at; /* 0: never */
 static atomic_long counted;
@@ -77,7 +78,12 @@ void *mem_reserve(size_t bytes, err *e) {
     return p;
 }
 
-void mem_reserve_drop(void *reserved, size_t offset, size_t bytes) { madvise((char *)reserved + offset, bytes, MADV_DONTNEED); }
+size_t mem_page(void) { return (size_t)sysconf(_SC_PAGESIZE); }
+
+void mem_reserve_drop(void *reserved, size_t offset, size_t bytes) {
+    uintptr_t page = mem_page(), first = ((uintptr_t)reserved + offset + page - 1) / page * page, end = ((uintptr_t)reserved + offset + bytes) / page * page;
+    if (first < end) madvise((void *)first, end - first, MADV_DONTNEED);
+}
 
 void mem_reserve_free(void *reserved, size_t bytes) {
     if (reserved) munmap(reserved, bytes ? bytes : 1);

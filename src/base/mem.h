@@ -13,8 +13,8 @@ char *mem_strndup(const char *s, size_t len, err *e);            /* adds the NUL
 void mem_free(void *p);
 
 /* Address space for large things: its pages cost memory from their first touch until they are dropped, start as zeros, and are huge
- * where the system has them. offset and bytes of a drop are multiples of MEM_PAGE. */
-#define MEM_PAGE 4096u
+ * where the system has them. A drop gives back the whole pages within its range. */
+size_t mem_page(void); /* bytes of a page */
 void *mem_reserve(size_t bytes, err *e);
 void mem_reserve_drop(void *reserved, size_t offset, size_t bytes);
 void mem_reserve_free(void *reserved, size_t bytes); /* accepts NULL */

@@ -13,16 +13,17 @@ typedef struct cli_command {
     const char *summary;
 } cli_command;
 
-cli_main cmd_run, cmd_chat, cmd_inspect, cmd_quantize, cmd_bench, cmd_debug;
+cli_main cmd_run, cmd_chat, cmd_inspect, cmd_quantize, cmd_bench, cmd_cache, cmd_debug;
 /* The forms of `hearth debug`. */
 cli_main debug_tokens, debug_text, debug_render, debug_logits, debug_decode, debug_encode;
 
 /* Runs argv[1] from a table that ends with a NULL name; --help lists it. program is "hearth" or "hearth debug". */
 int cli_dispatch(const char *program, const cli_command *commands, int argc, char **argv);
 
-typedef enum cli_kind { CLI_FLAG, CLI_INT, CLI_U64, CLI_FLOAT, CLI_TEXT, CLI_LIST } cli_kind;
+typedef enum cli_kind { CLI_FLAG, CLI_INT, CLI_U64, CLI_FLOAT, CLI_TEXT, CLI_LIST, CLI_BYTES, CLI_SWITCH } cli_kind;
 
-/* One option. The target has the kind's type: bool, int, uint64_t, float, const char *, cli_list. A table ends with a NULL name. */
+/* One option. The target has the kind's type: bool, int, uint64_t, float, const char *, cli_list, uint64_t (CLI_BYTES: 1500000, 800M, 1.5G, 2GiB; auto is
+ * UINT64_MAX), bool (CLI_SWITCH: on or off). A table ends with a NULL name. */
 typedef struct cli_option {
     const char *name; /* "--top-k" */
     char letter;      /* 'n' for -n, or 0 */

@@ -8,6 +8,7 @@ int main(int argc, char **argv) {
         {"bench", cmd_bench, "measure speed, beside the limits of the machine"},
         {"inspect", cmd_inspect, "show what a GGUF file holds"},
         {"quantize", cmd_quantize, "write a GGUF file in another number format"},
+        {"cache", cmd_cache, "look after what hearth keeps on disk"},
         {"debug", cmd_debug, "print intermediate truths for tests and bug reports"},
         {NULL, NULL, NULL},
     };

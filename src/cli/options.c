@@ -59,6 +59,36 @@ bad:
     return err_set(e, HEARTH_ARGUMENT, "%s needs a %s, not '%s'", o->name, o->kind == CLI_FLOAT ? "number" : "whole number", text);
 }
 
+/* 1500000, 800M, 1.5G (powers of 1000), 2GiB (of 1024), auto. */
+static bool set_bytes(const cli_option *o, const char *text, err *e) {
+    static const char letters[] = "kMGT";
+    if (strcmp(text, "auto") == 0) {
+        *(uint64_t *)o->target = UINT64_MAX;
+        return true;
+    }
+    char *end = NULL;
+    double number = text[0] >= '0' && text[0] <= '9' ? strtod(text, &end) : -1;
+    if (end && *end) {
+        const char *unit = strchr(letters, *end == 'K' ? 'k' : *end);
+        end += unit != NULL;
+        double base = unit && *end == 'i' ? 1024 : 1000;
+        for (const char *u = letters; unit && u <= unit; u++) number *= base;
+        if (unit && *end == 'i') end++;
+        if (*end == 'B') end++;
+    }
+    if (!end || *end || !(number >= 0 && number < 9e18))
+        return err_set(e, HEARTH_ARGUMENT, "%s needs a number of bytes such as 1500000, 800M, 2GiB, or auto, not '%s'", o->name, text);
+    *(uint64_t *)o->target = (uint64_t)number;
+    return true;
+}
+
+static bool set_switch(const cli_option *o, const char *text, err *e) {
+    bool on = strcmp(text, "on") == 0;
+    if (!on && strcmp(text, "off") != 0) return err_set(e, HEARTH_ARGUMENT, "%s needs on or off, not '%s'", o->name, text);
+    *(bool *)o->target = on;
+    return true;
+}
+
 static bool set_value(const cli_option *o, const char *text, err *e) {
     switch (o->kind) {
     case CLI_TEXT: *(const char **)o->target = text; return true;
@@ -68,6 +98,8 @@ static bool set_value(const cli_option *o, const char *text, err *e) {
         l->items[l->n++] = text;
         return true;
     }
+    case CLI_BYTES: return set_bytes(o, text, e);
+    case CLI_SWITCH: return set_switch(o, text, e);
     default: return set_number(o, text, e);
     }
 }

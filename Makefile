@@ -6,7 +6,8 @@ PREFIX   ?= /usr/local
 DESTDIR  ?=
 CC       ?= cc
 VERSION  := $(shell sed -n 's/^\#define HEARTH_VERSION "\(.*\)"/\1/p' include/hearth.h)
-ARCH     := $(shell $(CC) -dumpmachine | cut -d- -f1)
+ARCH     := $(shell ($(CC) -dumpmachine 2>/dev/null || uname -m) | cut -d- -f1)
+PARALLEL := -j$(shell nproc 2>/dev/null || echo 2)
 
 LIBS_PC  := jansson libpcre2-8 libutf8proc libxxhash
 OPT      ?= -O3 -g
@@ -86,11 +87,11 @@ deps:
 	@tools/deps.sh
 
 run: deps
-	@$(MAKE) --no-print-directory -s all
+	@$(MAKE) --no-print-directory -s $(PARALLEL) $(BUILD)/hearth
 	@$(BUILD)/hearth chat
 
 test: deps
-	@$(MAKE) --no-print-directory -s all tests
+	@$(MAKE) --no-print-directory -s $(PARALLEL) all tests
 	@BUILD=$(BUILD) tests/run.sh
 
 asan:

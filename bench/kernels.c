@@ -2,7 +2,7 @@
  *
  *   kernels                    check all sets
  *   kernels --bench [SET]      time products of realistic shapes: GB/s of weights read and Gop/s (2 per multiply-add), best of several
- *   kernels --bench SET TYPE   only one type
+ *   kernels --bench SET TYPE   only one type, or "attention"
  *   kernels --threads N        for --bench (default 1) */
 #include <stdio.h>
 
@@ -29,6 +29,20 @@ static void check_set(const kernels *k) {
                 printf("WRONG %s %s %ldx%ld n=%ld %s%s: error %g\n", k->name, info->name, (long)c.rows, (long)c.cols, (long)c.n,
                        c.exact ? "exact" : "random", c.packed ? " packed" : "", worst);
             }
+    }
+    for (int i = 0; i < 8; i++) {
+        const check_att a = {.n_q = 1 + 5 * i, .k_dim = i & 2 ? 128 : 72, .v_dim = i & 4 ? 64 : 100, .keys = 30 + 70 * i, .window = i == 3 ? 40 : 0,
+                             .cap = i == 5 ? 20 : 0, .sink = i == 6, .type = i & 1 ? QUANT_F16 : QUANT_F32};
+        double worst = check_attention(k, &a, (uint64_t)i);
+        if (worst >= 0 && worst <= CHECK_ATT_LIMIT) continue;
+        failures++;
+        printf("WRONG %s attention, case %d: error %g\n", k->name, i, worst);
+    }
+    for (int n = 1; n < 300; n++) {
+        const char *wrong = check_vectors(k, n, (uint64_t)n);
+        if (!wrong) continue;
+        failures++;
+        printf("WRONG %s %s, %d numbers\n", k->name, wrong, n);
     }
 }
 
@@ -75,7 +89,30 @@ static void time_product(const kernels *k, pool *p, int type, int64_t rows, int6
     mem_free(w), mem_free(data), mem_free(x), mem_free(y);
 }
 
+/* One KV head: GB/s of keys and values read, Gop/s of both products. One thread, whatever --threads says. */
+static void time_attention(const kernels *k, pool *p, int n_q, int64_t keys, int type) {
+    const check_att c = {.n_q = n_q, .k_dim = 128, .v_dim = 128, .keys = keys, .type = type};
+    check_att_data d;
+    check_att_make(&d, &c, 1);
+    double best = 1e9;
+    for (int round = 0; round < 15; round++) {
+        double start = now(p);
+        k->attention(&d.a);
+        double took = now(p) - start;
+        if (took < best) best = took;
+    }
+    check_att_free(&d, &c);
+    printf("%-7s attention %s, %d queries, %ld keys of 128: %8.3f ms %7.1f GB/s %8.1f Gop/s\n", k->name, quant_find(type)->name, n_q, (long)keys, best * 1e3,
+           (double)keys * 256 * (type == QUANT_F32 ? 4 : 2) / best * 1e-9, (double)keys * n_q * 512 / best * 1e-9);
+}
+
 static void time_set(const kernels *k, pool *p, const char *only) {
+    if (!only || strcmp(only, "attention") == 0) {
+        time_attention(k, p, 1, 8192, QUANT_F16);
+        time_attention(k, p, 4, 8192, QUANT_F16);
+        time_attention(k, p, 8, 8192, QUANT_F16);
+        time_attention(k, p, 256, 2048, QUANT_F16);
+    }
     static const int types[] = {QUANT_F32, QUANT_F16, QUANT_BF16, QUANT_Q8_0, QUANT_Q4_0, QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K, QUANT_IQ4_NL,
                                 QUANT_IQ4_XS, QUANT_MXFP4, QUANT_Q3_K, QUANT_Q5_0, QUANT_IQ2_XS};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {

@@ -112,6 +112,11 @@ INLINE vi dot_unsigned(vi start, const vi *w, const int8_t *x, int count, int bi
     return sum;
 }
 
+INLINE void dots(vi *sum, const vi *w, const int8_t *x, int count, int bits, int tokens) {
+#pragma GCC unroll 4
+    for (int t = 0; t < tokens; t++) sum[t] = bits == 8 ? dot_signed(sum[t], w, x + 32 * t, count) : dot_unsigned(sum[t], w, x + 32 * t, count, bits);
+}
+
 INLINE void transpose16(uint8_t *dst, const uint8_t *const row[16], size_t offset) {
     for (int h = 0; h < 2; h++, row += 8, dst += 32) {
         vi z[4];

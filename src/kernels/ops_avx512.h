@@ -75,16 +75,14 @@ INLINE vi vi_lookup(vi table, vi index) { return _mm512_shuffle_epi8(table, inde
  * by 128 to be unsigned (signed_weight), and the sum starts at -128 times the sum of the activations (signed_start). */
 INLINE vi signed_weight(vi w) { return _mm512_xor_si512(w, _mm512_set1_epi8(-128)); }
 INLINE vi signed_start(const void *minus_sum) { return _mm512_slli_epi32(vi_cast(minus_sum), 7); }
-INLINE vi dot_signed(vi start, const vi *w, const int8_t *x, int count) {
-    vi sum = start;
-#pragma GCC unroll 8
-    for (int i = 0; i < count; i++) sum = _mm512_dpbusd_epi32(sum, w[i], vi_cast(x + 4 * i));
-    return sum;
-}
-/* bits: the most that a weight has. */
-INLINE vi dot_unsigned(vi start, const vi *w, const int8_t *x, int count, int bits) {
+/* Adds the products of `count` vectors of weights with the bytes of `tokens` tokens (32 bytes apart). All tokens take a step before any takes the next: each waits for its
+ * own sum, and the CPU sees others to go on with. bits: of a weight; matters elsewhere. */
+INLINE void dots(vi *sum, const vi *w, const int8_t *x, int count, int bits, int tokens) {
     (void)bits;
-    return dot_signed(start, w, x, count);
+#pragma GCC unroll 8
+    for (int i = 0; i < count; i++)
+#pragma GCC unroll 8
+        for (int t = 0; t < tokens; t++) sum[t] = _mm512_dpbusd_epi32(sum[t], w[i], vi_cast(x + 32 * t + 4 * i));
 }
 
 /* 16 bytes of each of 16 rows, to four runs of 16 dwords. */

@@ -89,21 +89,18 @@ INLINE vi signed_start(const void *minus_sum) {
     (void)minus_sum;
     return vdupq_n_s32(0);
 }
-INLINE vi dot_signed(vi start, const vi *w, const int8_t *x, int count) {
-    vi sum = start;
-#pragma GCC unroll 2
-    for (int i = 0; i < count; i += 4) {
-        int8x16_t a = vld1q_s8(x + 4 * i);
-        sum = vdotq_laneq_s32(sum, vreinterpretq_s8_s32(w[i]), a, 0);
-        sum = vdotq_laneq_s32(sum, vreinterpretq_s8_s32(w[i + 1]), a, 1);
-        sum = vdotq_laneq_s32(sum, vreinterpretq_s8_s32(w[i + 2]), a, 2);
-        sum = vdotq_laneq_s32(sum, vreinterpretq_s8_s32(w[i + 3]), a, 3);
-    }
-    return sum;
-}
-INLINE vi dot_unsigned(vi start, const vi *w, const int8_t *x, int count, int bits) {
+INLINE void dots(vi *sum, const vi *w, const int8_t *x, int count, int bits, int tokens) {
     (void)bits;
-    return dot_signed(start, w, x, count);
+#pragma GCC unroll 8
+    for (int t = 0; t < tokens; t++)
+#pragma GCC unroll 2
+        for (int i = 0; i < count; i += 4) {
+            int8x16_t a = vld1q_s8(x + 32 * t + 4 * i);
+            sum[t] = vdotq_laneq_s32(sum[t], vreinterpretq_s8_s32(w[i]), a, 0);
+            sum[t] = vdotq_laneq_s32(sum[t], vreinterpretq_s8_s32(w[i + 1]), a, 1);
+            sum[t] = vdotq_laneq_s32(sum[t], vreinterpretq_s8_s32(w[i + 2]), a, 2);
+            sum[t] = vdotq_laneq_s32(sum[t], vreinterpretq_s8_s32(w[i + 3]), a, 3);
+        }
 }
 
 INLINE void transpose16(uint8_t *dst, const uint8_t *const row[16], size_t offset) {

@@ -16,20 +16,26 @@
 #define ACT_SCALED_SUM(x, w, t) vf_set(((const float *)(const void *)((x) + 36 * (w)))[t])
 #define ACT_MINUS_SUM(x, w, t, which) ((x) + (40 + 4 * (which)) * (w) + 4 * (t))
 
-INLINE vf block_add(vf acc, const block *o, const uint8_t *x, int w, int t, const traits tr) {
-    const int8_t *q = (const int8_t *)x + 32 * t;
-    vf scale = ACT_SCALE(x, w, t);
-    if (tr.halved) {
-        vi a = vi_shl(vi_cast(ACT_MINUS_SUM(x, w, t, 1)), tr.offset), b = vi_shl(vi_cast(ACT_MINUS_SUM(x, w, t, 2)), tr.offset);
-        a = dot_unsigned(a, o->w, q, 4, tr.bits);
-        b = dot_unsigned(b, o->w + 4, q + 16, 4, tr.bits);
-        return vf_fma(vf_fma(vf_of(b), o->second, vf_mul(vf_of(a), o->scale)), scale, acc);
+/* Adds the products of 32 columns to the sums of tokens [t0, t0 + count). */
+INLINE void block_add(vf *acc, const block *o, const uint8_t *x, int w, int t0, int count, const traits tr) {
+    const int8_t *q = (const int8_t *)x + 32 * t0;
+    const int bits = tr.bits;
+    vi a[TILE_STEP], b[TILE_STEP];
+#pragma GCC unroll 8
+    for (int t = 0; t < count; t++) {
+        const uint8_t *minus_sum = ACT_MINUS_SUM(x, w, t0 + t, tr.halved ? 1 : 0);
+        a[t] = bits == 8 ? signed_start(minus_sum) : tr.offset < 0 ? vi_set(0) : vi_shl(vi_cast(minus_sum), tr.offset);
+        if (tr.halved) b[t] = vi_shl(vi_cast(ACT_MINUS_SUM(x, w, t0 + t, 2)), tr.offset);
     }
-    vi sum;
-    if (tr.bits == 8) sum = dot_signed(signed_start(ACT_MINUS_SUM(x, w, t, 0)), o->w, q, 8);
-    else sum = dot_unsigned(tr.offset < 0 ? vi_set(0) : vi_shl(vi_cast(ACT_MINUS_SUM(x, w, t, 0)), tr.offset), o->w, q, 8, tr.bits);
-    acc = vf_fma(vf_of(sum), vf_mul(o->scale, scale), acc);
-    return tr.min ? vf_fma(o->min, ACT_SCALED_SUM(x, w, t), acc) : acc;
+    dots(a, o->w, q, tr.halved ? 4 : 8, bits, count);
+    if (tr.halved) dots(b, o->w + 4, q + 16, 4, bits, count);
+#pragma GCC unroll 8
+    for (int t = 0; t < count; t++) {
+        const vf scale = ACT_SCALE(x, w, t0 + t);
+        if (tr.halved) acc[t] = vf_fma(vf_fma(vf_of(b[t]), o->second, vf_mul(vf_of(a[t]), o->scale)), scale, acc[t]);
+        else acc[t] = vf_fma(vf_of(a[t]), vf_mul(o->scale, scale), acc[t]);
+        if (tr.min) acc[t] = vf_fma(o->min, ACT_SCALED_SUM(x, w, t0 + t), acc[t]);
+    }
 }
 
 typedef void unpack_fn(block *o, const uint8_t *chunk, int blocks, int b, int h);
@@ -54,16 +60,14 @@ INLINE void tile_part(float *acc, const uint8_t *chunk, size_t bytes, int blocks
                 unpack(&o, chunk, 8, b, h);
                 if (h == 0 && count > 1) prefetch_block(chunk + ahead, bytes, b);
                 KEEP_ORDER();
-#pragma GCC unroll 8
-                for (int t = 0; t < count; t++) sum[t] = block_add(sum[t], &o, x + (size_t)b * PANEL_ACT * w, w, t0 + t, tr);
+                block_add(sum, &o, x + (size_t)b * PANEL_ACT * w, w, t0, count, tr);
                 KEEP_ORDER();
             }
         } else {
             for (int b = 0; b < blocks; b++) {
                 unpack(&o, chunk, blocks, b, h);
                 if (h == 0 && count > 1) prefetch_block(chunk + ahead, bytes, b);
-#pragma GCC unroll 8
-                for (int t = 0; t < count; t++) sum[t] = block_add(sum[t], &o, x + (size_t)b * PANEL_ACT * w, w, t0 + t, tr);
+                block_add(sum, &o, x + (size_t)b * PANEL_ACT * w, w, t0, count, tr);
             }
         }
 #pragma GCC unroll 8

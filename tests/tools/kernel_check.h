@@ -152,4 +152,134 @@ static inline double check_limit(const kernels *k, const check_case *c) {
     return c->exact ? 2e-6 : 2e-2;
 }
 
+/* ---- attention ---- */
+
+typedef struct check_att {
+    int n_q, k_dim, v_dim;
+    int64_t keys, window; /* 0: all keys */
+    int type;
+    float cap;
+    bool sink;
+} check_att;
+
+#define CHECK_BLOCK 32
+
+typedef struct check_att_data {
+    kern_attention a;
+    float *q, *out, *sink;
+    int64_t *first, *last;
+    uint8_t **k, **v;
+} check_att_data;
+
+static inline uint8_t *check_numbers(size_t count, int type, uint64_t *s) {
+    uint8_t *p = mem_alloc(count, type == QUANT_F32 ? 4 : 2, NULL);
+    for (size_t i = 0; i < count; i++) {
+        if (type == QUANT_F32) memcpy(p + 4 * i, &(float){check_normal(s)}, 4);
+        else memcpy(p + 2 * i, &(uint16_t){quant_f32_to_f16(check_normal(s))}, 2);
+    }
+    return p;
+}
+
+static inline void check_att_make(check_att_data *d, const check_att *c, uint64_t s) {
+    const int size = c->type == QUANT_F32 ? 4 : 2, ldq = c->k_dim + 3, ldo = c->v_dim + 5;
+    const size_t n = (size_t)c->n_q, blocks = (size_t)((c->keys + CHECK_BLOCK - 1) / CHECK_BLOCK);
+    d->q = mem_alloc(n * (size_t)ldq, 4, NULL), d->out = mem_alloc(n * (size_t)ldo, 4, NULL), d->sink = mem_alloc(n, 4, NULL);
+    d->first = mem_alloc(n, sizeof *d->first, NULL), d->last = mem_alloc(n, sizeof *d->last, NULL);
+    d->k = mem_zalloc(blocks, sizeof *d->k, NULL), d->v = mem_zalloc(blocks, sizeof *d->v, NULL);
+    for (size_t i = 0; i < n * (size_t)ldq; i++) d->q[i] = check_normal(&s) * 2;
+    for (size_t b = 0; b < blocks; b++) {
+        /* Rows that do not exist are not there, so that the address sanitizer sees a read of them. */
+        const int64_t left = c->keys - (int64_t)b * CHECK_BLOCK, rows = left < CHECK_BLOCK ? left : CHECK_BLOCK;
+        d->k[b] = check_numbers((size_t)((rows - 1) * (c->k_dim + 8) + c->k_dim), c->type, &s);
+        d->v[b] = check_numbers((size_t)(rows * c->v_dim), c->type, &s);
+    }
+    for (int q = 0; q < c->n_q; q++) {
+        d->last[q] = c->keys - 1 - (c->n_q - 1 - q) / 2;
+        if (d->last[q] < 0) d->last[q] = 0;
+        d->first[q] = c->window && d->last[q] >= c->window ? d->last[q] - c->window + 1 : 0;
+        d->sink[q] = check_normal(&s);
+    }
+    d->a = (kern_attention){.q = d->q, .ldq = ldq, .out = d->out, .ldo = ldo, .n_q = c->n_q, .first = d->first, .last = d->last,
+                            .sink = c->sink ? d->sink : NULL, .k_dim = c->k_dim, .v_dim = c->v_dim, .scale = 1 / sqrtf((float)c->k_dim),
+                            .cap = c->cap, .kv_type = c->type, .k = (const uint8_t *const *)d->k, .v = (const uint8_t *const *)d->v,
+                            .k_stride = (size_t)((c->k_dim + 8) * size), .v_stride = (size_t)(c->v_dim * size), .block = CHECK_BLOCK,
+                            .scratch = mem_aligned(kern_attention_scratch(c->n_q, c->k_dim, c->v_dim), 4, NULL)};
+}
+
+static inline void check_att_free(check_att_data *d, const check_att *c) {
+    for (int64_t b = 0; b * CHECK_BLOCK < c->keys; b++) mem_free(d->k[b]), mem_free(d->v[b]);
+    mem_free(d->q), mem_free(d->out), mem_free(d->sink), mem_free(d->first), mem_free(d->last), mem_free(d->k), mem_free(d->v), mem_free(d->a.scratch);
+}
+
+/* The largest difference to ref. Values are of size one and the weights sum to one; float sums over the keys and an exponential good to 2e-7 stay within
+ * CHECK_ATT_LIMIT. Negative: something was written outside the result, or a query alone gets other bits. */
+#define CHECK_ATT_LIMIT 2e-5
+static inline double check_attention(const kernels *k, const check_att *c, uint64_t seed) {
+    check_att_data d;
+    check_att_make(&d, c, seed);
+    const int64_t ldo = d.a.ldo, floats = c->n_q * ldo;
+    float *truth = mem_alloc((size_t)floats, 4, NULL);
+    kernels_find("ref", NULL)->attention(&d.a);
+    memcpy(truth, d.out, (size_t)floats * 4);
+    for (int64_t i = 0; i < floats; i++) d.out[i] = 777;
+    k->attention(&d.a);
+    double worst = 0;
+    for (int64_t i = 0; i < floats; i++) {
+        if (i % ldo >= c->v_dim) {
+            if (d.out[i] != 777) worst = -1;
+        } else if (worst >= 0 && !(fabs((double)d.out[i] - (double)truth[i]) <= worst)) {
+            worst = fabs((double)d.out[i] - (double)truth[i]);
+        }
+    }
+    memcpy(truth, d.out, (size_t)floats * 4);
+    const int q = c->n_q / 2;
+    d.a.n_q = 1, d.a.q += q * d.a.ldq, d.a.first += q, d.a.last += q, d.a.out += q * ldo;
+    if (d.a.sink) d.a.sink += q;
+    k->attention(&d.a);
+    if (worst >= 0 && memcmp(truth + q * ldo, d.out + q * ldo, (size_t)c->v_dim * 4) != 0) worst = -2;
+    mem_free(truth);
+    check_att_free(&d, c);
+    return worst;
+}
+
+/* ---- along a vector ---- */
+
+static inline bool check_close(const float *got, const float *want, int64_t n, double limit) {
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabs((double)got[i] - (double)want[i]) <= limit * (1e-30 + fabs((double)want[i])))) return false;
+    return got[n] == 777;
+}
+
+/* The name of a function that differs from ref for vectors of n (at most 300) numbers, or NULL. Limits are a few roundings of float (6e-8), more where
+ * they are added up or go into an exponent. */
+static inline const char *check_vectors(const kernels *k, int n, uint64_t s) {
+    const kernels *ref = kernels_find("ref", NULL);
+    float a[300], b[300], y[301], z[301];
+    uint16_t h[301], g[301];
+    for (int i = 0; i < n; i++) a[i] = check_normal(&s) * (i % 7 == 3 ? 20 : 1), b[i] = check_normal(&s);
+    y[n] = z[n] = 777;
+    k->rms_norm(y, a, b, n, 1e-5f), ref->rms_norm(z, a, b, n, 1e-5f);
+    if (!check_close(y, z, n, 2e-6)) return "rms_norm";
+    k->rms_norm(y, a, NULL, n, 1e-5f), ref->rms_norm(z, a, NULL, n, 1e-5f);
+    if (!check_close(y, z, n, 2e-6)) return "rms_norm without weight";
+    k->silu_mul(y, a, b, n), ref->silu_mul(z, a, b, n);
+    if (!check_close(y, z, n, 3e-6)) return "silu_mul";
+    k->gelu_mul(y, a, b, n), ref->gelu_mul(z, a, b, n);
+    for (int i = 0; i < n; i++)
+        if (fabsf(z[i]) < 1e-7f && fabsf(y[i]) < 1e-7f) y[i] = z[i]; /* far out the exponent's rounding is all that is left */
+    if (!check_close(y, z, n, 3e-5)) return "gelu_mul";
+    for (int i = 0; i < n; i++) y[i] = z[i] = a[i] + b[i] * 0.5f;
+    k->add(y, b, 1.5f, n), ref->add(z, b, 1.5f, n);
+    for (int i = 0; i < n; i++)
+        if (!(fabsf(y[i] - z[i]) <= 1e-6f * (fabsf(a[i]) + 3 * fabsf(b[i])))) return "add";
+    h[n] = g[n] = 777;
+    a[0] = n % 3 ? 1e6f : 3e-7f;
+    k->to_f16(h, a, n), ref->to_f16(g, a, n);
+    if (memcmp(h, g, sizeof *h * (size_t)(n + 1)) != 0) return "to_f16";
+    double size = 0;
+    for (int i = 0; i < n; i++) size += fabs((double)a[i] * (double)b[i]);
+    if (!(fabs((double)k->dot(a, b, n) - (double)ref->dot(a, b, n)) <= 2e-6 * size)) return "dot";
+    return NULL;
+}
+
 #endif

@@ -8,6 +8,7 @@
  *   bench_child.c    runs another program and listens
  *   bench_peer.c     another program's figures, taken in turns with ours
  *   bench_start.c    time from exec to the first token
+ *   bench_weights.c  the weight cache under budgets and patterns
  *   bench_report.c   the table and the JSON; bench_plot.c the drawing */
 #ifndef CLI_BENCH_H
 #define CLI_BENCH_H
@@ -68,6 +69,25 @@ typedef struct bench_start {
     double resident;          /* largest part of the file that stayed in memory before a cold start, 0 to 1 */
 } bench_start;
 
+/* Products with matrices asked for in a pattern, under a budget. */
+typedef struct bench_weights_trial {
+    const char *pattern;
+    double budget;          /* of what all packed weights take, 0 to 1 */
+    uint64_t memory;        /* the same in bytes */
+    double hit_rate, uses_per_second;
+    uint64_t evictions;
+} bench_weights_trial;
+
+enum { BENCH_TRIALS = 20 };
+typedef struct bench_weights {
+    bool done;
+    int entries;
+    uint64_t packed_bytes;
+    double cold_access, warm_access; /* mean seconds of asking for a matrix that has to be packed, and for one that is */
+    bench_weights_trial trials[BENCH_TRIALS];
+    int n_trials;
+} bench_weights;
+
 typedef struct bench {
     /* asked for */
     const char *model;
@@ -75,12 +95,13 @@ typedef struct bench {
     int repetitions, warmup;
     hearth_engine_options engine_options;
     const char *peer, *plot, *report;
-    bool json, only_limits, start_too;
+    bool json, only_limits, start_too, weights_too;
     /* found */
     hearth_engine *engine;
     hearth_model_info info;
     bench_limits limits;
     bench_start start;
+    bench_weights weights;
     bench_case cases[BENCH_CASES];
     int n_cases;
     err peer_error; /* why the peer's figures are missing */
@@ -106,6 +127,8 @@ void bench_child_free(bench_child *c);
 
 /* One repetition of every case from first to last (same depth) by the peer. */
 bool bench_peer_run(const bench *b, bench_case *first, const bench_case *last, err *e);
+
+bool bench_weights_measure(bench *b, err *e);
 
 /* Starts hearth again and again. The model must not be open here: mapped pages cannot be dropped. */
 bool bench_start_measure(bench *b, err *e);

@@ -35,6 +35,18 @@ static void print_start(const bench_start *s) {
     printf("\n");
 }
 
+static void print_weights(const bench_weights *w) {
+    char bytes[32];
+    printf("\nweight cache: %d matrices, %s when packed\n", w->entries, cli_bytes(bytes, w->packed_bytes));
+    printf("  %-28s %.1f us\n  %-28s %.3f us\n", "cold access, packs it", w->cold_access * 1e6, "warm access", w->warm_access * 1e6);
+    printf("  %-20s %8s %12s %10s %16s %12s\n", "products of a token", "budget", "", "hit rate", "products/s", "evictions");
+    for (int i = 0; i < w->n_trials; i++) {
+        const bench_weights_trial *t = &w->trials[i];
+        printf("  %-20s %6.0f %% %12s %8.1f %% %16.1f %12llu\n", t->pattern, 100 * t->budget, cli_bytes(bytes, t->memory), 100 * t->hit_rate, t->uses_per_second,
+               (unsigned long long)t->evictions);
+    }
+}
+
 static void print_case(const bench *b, const bench_case *c) {
     double ours = bench_median(&c->ours);
     char what[32], of[48] = "";
@@ -45,10 +57,7 @@ static void print_case(const bench *b, const bench_case *c) {
     printf("\n");
 }
 
-void bench_report_table(const bench *b) {
-    print_limits(b);
-    if (b->start.done) print_start(&b->start);
-    if (b->n_cases == 0) return;
+static void print_results(const bench *b) {
     char bytes[32];
     printf("%s: %s, %.3g billion parameters in %s; %s kernels, %d thread%s, median of %d\n", b->model, b->info.architecture,
            (double)b->info.n_parameters * 1e-9, cli_bytes(bytes, b->info.n_weight_bytes), b->info.cpu, b->info.threads, b->info.threads == 1 ? "" : "s",
@@ -57,6 +66,13 @@ void bench_report_table(const bench *b) {
     if (b->peer) printf(" %11s %9s %8s", "peer", "spread", "ratio");
     printf("\n");
     for (int i = 0; i < b->n_cases; i++) print_case(b, &b->cases[i]);
+}
+
+void bench_report_table(const bench *b) {
+    print_limits(b);
+    if (b->start.done) print_start(&b->start);
+    if (b->n_cases > 0) print_results(b);
+    if (b->weights.done) print_weights(&b->weights);
 }
 
 /* ---- JSON ---- */
@@ -80,6 +96,18 @@ static json_t *limits_json(const bench_limits *l) {
                                                "operations_per_second", u->per_second));
     }
     json_object_set_new(o, "units", units);
+    return o;
+}
+
+static json_t *weights_json(const bench_weights *w) {
+    json_t *o = json_pack("{s:i, s:I, s:f, s:f}", "matrices", w->entries, "packed_bytes", (json_int_t)w->packed_bytes, "cold_access_seconds", w->cold_access,
+                          "warm_access_seconds", w->warm_access), *list = json_array();
+    for (int i = 0; i < w->n_trials; i++) {
+        const bench_weights_trial *t = &w->trials[i];
+        json_array_append_new(list, json_pack("{s:s, s:f, s:I, s:f, s:f, s:I}", "pattern", t->pattern, "budget", t->budget, "memory", (json_int_t)t->memory, "hit_rate",
+                                              t->hit_rate, "products_per_second", t->uses_per_second, "evictions", (json_int_t)t->evictions));
+    }
+    json_object_set_new(o, "trials", list);
     return o;
 }
 
@@ -127,6 +155,7 @@ char *bench_report_json(const bench *b, err *e) {
         json_object_set_new(o, "start", json_pack("{s:f, s:f, s:f, s:f, s:f}", "warm_seconds", bench_median(&s->warm), "warm_spread", bench_spread(&s->warm),
                                                   "cold_seconds", bench_median(&s->cold), "cold_spread", bench_spread(&s->cold), "cold_resident", s->resident));
     }
+    if (b->weights.done) json_object_set_new(o, "weights", weights_json(&b->weights));
     if (b->peer) {
         json_t *peer = json_pack("{s:s}", "path", b->peer);
         if (b->peer_error.code != HEARTH_OK) json_object_set_new(peer, "error", json_string(b->peer_error.text));

@@ -20,7 +20,7 @@ static bool measure(bench *b, err *e) {
     b->engine = hearth_engine_open(b->model, &b->engine_options, e);
     if (!b->engine) return false;
     b->info = hearth_engine_info(b->engine);
-    return bench_limits_measure(&b->limits, b->info.cpu, b->info.threads, e) && bench_run_all(b, e);
+    return bench_limits_measure(&b->limits, b->info.cpu, b->info.threads, e) && bench_run_all(b, e) && (!b->weights_too || bench_weights_measure(b, e));
 }
 
 static bool write_file(const char *path, const char *text, err *e) {
@@ -45,10 +45,10 @@ static int report(const bench *b) {
 
 /* An option that would have no effect is refused. */
 static bool check_options(const bench *b, bool first_token, err *e) {
-    const char *needless = b->start_too ? "--start" : b->peer ? "--peer" : b->plot ? "--plot" : first_token ? "--first-token" : NULL;
+    const char *needless = b->start_too ? "--start" : b->weights_too ? "--weights" : b->peer ? "--peer" : b->plot ? "--plot" : first_token ? "--first-token" : NULL;
     if (b->only_limits && needless) return err_set(e, HEARTH_ARGUMENT, "--limits without a MODEL measures only the machine: give a MODEL, or leave out %s", needless);
     if (b->n_cases > 0 || b->only_limits) return true;
-    if (b->peer || b->plot || !b->start_too) return err_set(e, HEARTH_ARGUMENT, "nothing to measure: -p and -n are both 0");
+    if (b->peer || b->plot || !(b->start_too || b->weights_too)) return err_set(e, HEARTH_ARGUMENT, "nothing to measure: -p and -n are both 0");
     return true;
 }
 
@@ -86,6 +86,7 @@ int cmd_bench(int argc, char **argv) {
         {"--limits", 0, CLI_FLAG, &limits, NULL, "what the machine can do at most; without MODEL nothing else", 0, 0},
         {"--start", 0, CLI_FLAG, &b.start_too, NULL, "also time from exec to the first token, cold and warm", 0, 0},
         {"--first-token", 0, CLI_FLAG, &first_token, NULL, "print one token and end: what --start starts", 0, 0},
+        {"--weights", 0, CLI_FLAG, &b.weights_too, NULL, "also the weight cache: cold and warm access, patterns, hit rate and speed by memory", 0, 0},
         {"--peer", 0, CLI_TEXT, &b.peer, "PATH", "a llama-bench to run in turns; llama-batched-bench beside it for -b", 0, 0},
         {"--report", 0, CLI_TEXT, &b.report, "FILE.json", "also write the JSON to a file", 0, 0},
         {"--plot", 0, CLI_TEXT, &b.plot, "FILE.svg", "also draw the results", 0, 0},

@@ -220,6 +220,34 @@ static void start_is_timed(void **state) {
     assert_true(end > out.data && strcmp(end, "\n") == 0 && token >= 0 && token < VOCAB);
 }
 
+/* Four patterns under five budgets. Which weights are packed depends on the CPU; the exact kernels pack none. */
+static void weight_cache_is_tried(void **state) {
+    (void)state;
+    static const char *const patterns[] = {"circle", "random", "skewed", "skewed with scans"};
+    assert_int_equal(BENCH(model, "--weights", "-p", "0", "-n", "0", QUICK), 1);
+    must_hold(&errors, "the ref kernels use this model's weights as they lie in the file");
+    int status = BENCH(model, "--weights", "-p", "0", "-n", "0", "--threads", "1", "--json");
+    if (status == 1 && strstr(errors.data, "as they lie in the file")) skip(); /* this CPU packs none */
+    assert_int_equal(status, 0);
+    json_t *o = parse_output(), *w = json_object_get(o, "weights"), *trials = json_object_get(w, "trials");
+    positive(w, "packed_bytes");
+    positive(w, "cold_access_seconds");
+    positive(w, "warm_access_seconds");
+    assert_int_equal(json_integer_value(json_object_get(w, "matrices")), 8);
+    assert_int_equal(json_array_size(trials), 20);
+    for (size_t i = 0; i < 20; i++) {
+        const json_t *t = json_array_get(trials, i);
+        double hit_rate = json_number_value(json_object_get(t, "hit_rate"));
+        assert_string_equal(json_string_value(json_object_get(t, "pattern")), patterns[i / 5]);
+        assert_float_equal(json_number_value(json_object_get(t, "budget")), (double)(i % 5) / 4, 1e-9);
+        positive(t, "products_per_second");
+        assert_true(hit_rate >= 0 && hit_rate <= 1);
+        if (i % 5 == 0) assert_true(hit_rate == 0);
+        if (i == 4) assert_true(hit_rate == 1); /* after two circles with room for all */
+    }
+    json_decref(o);
+}
+
 static void plot_is_drawn(void **state) {
     (void)state;
     char path[4096], report[4096];
@@ -261,7 +289,8 @@ static void wrong_usage_is_one_sentence(void **state) {
         {{"-p", "0", "-n", "0"}, "nothing to measure"},
         {{"--limits", "--start"}, "leave out --start"},
         {{"--limits", "--plot", "x"}, "leave out --plot"},
-        {{"--weights"}, "unknown option '--weights'"},
+        {{"--limits", "--weights"}, "leave out --weights"},
+        {{"--limits", "--peer", "x"}, "leave out --peer"},
         {{"a", "b"}, "unexpected argument 'b'"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -435,7 +464,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(json_has_the_promised_form), cmocka_unit_test(work_is_counted),         cmocka_unit_test(sequences_run_together),
         cmocka_unit_test(zero_leaves_one_out),        cmocka_unit_test(limits_are_numbers),      cmocka_unit_test(start_is_timed),
-        cmocka_unit_test(plot_is_drawn),              cmocka_unit_test(wrong_usage_is_one_sentence), cmocka_unit_test(impossible_runs_fail),
+        cmocka_unit_test(weight_cache_is_tried), cmocka_unit_test(plot_is_drawn),              cmocka_unit_test(wrong_usage_is_one_sentence), cmocka_unit_test(impossible_runs_fail),
         cmocka_unit_test(peer_takes_turns),           cmocka_unit_test(failing_peers_are_noticed),   cmocka_unit_test(probes_do_their_work),
         cmocka_unit_test(readers_read_everything),
     };

@@ -70,6 +70,7 @@ static int run(bench *b, bool first_token, const char *p, const char *n, const c
 
 int cmd_bench(int argc, char **argv) {
     static bench b = {.repetitions = 3, .warmup = 1};
+    b.argc = argc, b.argv = argv;
     b.engine_options = hearth_engine_defaults();
     const char *p = "512", *n = "64", *d = "0", *s = "1", *args[1];
     bool limits = false, first_token = false;

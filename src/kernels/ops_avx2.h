@@ -26,6 +26,7 @@ INLINE vi vi_cast(const void *p) {
 }
 INLINE vi vi_and(vi a, vi b) { return _mm256_and_si256(a, b); }
 INLINE vi vi_or(vi a, vi b) { return _mm256_or_si256(a, b); }
+INLINE vi vi_xor(vi a, vi b) { return _mm256_xor_si256(a, b); }
 INLINE vi vi_add(vi a, vi b) { return _mm256_add_epi32(a, b); }
 INLINE vi vi_sub(vi a, vi b) { return _mm256_sub_epi32(a, b); }
 #define vi_shl(a, n) _mm256_slli_epi32(a, n)
@@ -101,7 +102,7 @@ INLINE vi dot_signed(vi start, const vi *w, const int8_t *x, int count) {
 }
 INLINE vi dot_unsigned(vi start, const vi *w, const int8_t *x, int count, int bits) {
     const vi ones = _mm256_set1_epi16(1);
-    const int room = bits == 4 ? 8 : bits == 5 ? 4 : 2;
+    const int fits = bits <= 4 ? 8 : bits == 5 ? 4 : 2, room = fits < count ? fits : count;
     vi sum = start;
 #pragma GCC unroll 8
     for (int i = 0; i < count; i += room) {

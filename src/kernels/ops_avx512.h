@@ -26,6 +26,7 @@ INLINE vi vi_cast(const void *p) { /* four bytes in every lane */
 }
 INLINE vi vi_and(vi a, vi b) { return _mm512_and_si512(a, b); }
 INLINE vi vi_or(vi a, vi b) { return _mm512_or_si512(a, b); }
+INLINE vi vi_xor(vi a, vi b) { return _mm512_xor_si512(a, b); }
 INLINE vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
 INLINE vi vi_sub(vi a, vi b) { return _mm512_sub_epi32(a, b); }
 #define vi_shl(a, n) _mm512_slli_epi32(a, n)

@@ -26,6 +26,7 @@ INLINE vi vi_cast(const void *p) {
 }
 INLINE vi vi_and(vi a, vi b) { return vandq_s32(a, b); }
 INLINE vi vi_or(vi a, vi b) { return vorrq_s32(a, b); }
+INLINE vi vi_xor(vi a, vi b) { return veorq_s32(a, b); }
 INLINE vi vi_add(vi a, vi b) { return vaddq_s32(a, b); }
 INLINE vi vi_sub(vi a, vi b) { return vsubq_s32(a, b); }
 INLINE vi vi_shl(vi a, int n) { return vreinterpretq_s32_u32(vreinterpretq_u32_s32(a) << (uint32_t)n); }

@@ -14,6 +14,11 @@
  *   Q5_K           d and dmin, 3 words of scales, 8 words of fifth bits, 32 words of nibbles          2816
  *   Q6_K           d as float, 4 words of scales, twice: 8 words of upper pairs, 16 words of nibbles  3392
  *   IQ4_XS         d and upper scales, lower scales, 32 words of nibbles                              2176
+ *   Q4_1           per block: 4 words of nibbles; then per block d and m                               2560
+ *   Q5_0           per block: 4 words of nibbles; then per block fifth bits; then per block 16 halves  2816
+ *   Q5_1           per block: 4 words of nibbles; then per block fifth bits; then per block d and m    3072
+ *   Q2_K           d and dmin, 4 words of scales and minima, 16 words of bit pairs                     1344
+ *   Q3_K           16 halves and 32 bytes of nothing, 3 words of scales, 8 of third bits, 16 of pairs  1792
  *
  * A panel's chunks follow each other, panels are padded to 64 bytes. Rows beyond the last repeat the last.
  *

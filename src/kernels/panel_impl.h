@@ -24,17 +24,25 @@ INLINE void block_add(vf *acc, const block *o, const uint8_t *x, int w, int t0, 
 #pragma GCC unroll 8
     for (int t = 0; t < count; t++) {
         const uint8_t *minus_sum = ACT_MINUS_SUM(x, w, t0 + t, tr.halved ? 1 : 0);
-        a[t] = bits == 8 ? signed_start(minus_sum) : tr.offset < 0 ? vi_set(0) : vi_shl(vi_cast(minus_sum), tr.offset);
-        if (tr.halved) b[t] = vi_shl(vi_cast(ACT_MINUS_SUM(x, w, t0 + t, 2)), tr.offset);
+        a[t] = bits == 8 ? signed_start(minus_sum) : tr.offset < 0 ? vi_set(0) : vi_shl(vi_cast(minus_sum), tr.offset < 0 ? 0 : tr.offset);
+        if (tr.halved) b[t] = tr.offset < 0 ? vi_set(0) : vi_shl(vi_cast(ACT_MINUS_SUM(x, w, t0 + t, 2)), tr.offset < 0 ? 0 : tr.offset);
     }
     dots(a, o->w, q, tr.halved ? 4 : 8, bits, count);
     if (tr.halved) dots(b, o->w + 4, q + 16, 4, bits, count);
 #pragma GCC unroll 8
     for (int t = 0; t < count; t++) {
         const vf scale = ACT_SCALE(x, w, t0 + t);
-        if (tr.halved) acc[t] = vf_fma(vf_fma(vf_of(b[t]), o->second, vf_mul(vf_of(a[t]), o->scale)), scale, acc[t]);
-        else acc[t] = vf_fma(vf_of(a[t]), vf_mul(o->scale, scale), acc[t]);
-        if (tr.min) acc[t] = vf_fma(o->min, ACT_SCALED_SUM(x, w, t0 + t), acc[t]);
+        if (tr.halved) {
+            vf sum = vf_fma(vf_of(b[t]), o->second, vf_mul(vf_of(a[t]), o->scale));
+            if (tr.min) {
+                sum = vf_sub(sum, vf_mul(o->min, vf_of(vi_cast(ACT_MINUS_SUM(x, w, t0 + t, 1)))));
+                sum = vf_sub(sum, vf_mul(o->second_min, vf_of(vi_cast(ACT_MINUS_SUM(x, w, t0 + t, 2)))));
+            }
+            acc[t] = vf_fma(sum, scale, acc[t]);
+        } else {
+            acc[t] = vf_fma(vf_of(a[t]), vf_mul(o->scale, scale), acc[t]);
+        }
+        if (tr.min && !tr.halved) acc[t] = vf_fma(o->min, ACT_SCALED_SUM(x, w, t0 + t), acc[t]);
     }
 }
 
@@ -211,11 +219,18 @@ PANEL_TYPE(q4_k, 256, 144, 288)
 PANEL_TYPE(q5_k, 256, 176, 352)
 PANEL_TYPE(q6_k, 256, 210, 424)
 PANEL_TYPE(iq4_xs, 256, 136, 272)
+PANEL_TYPE(q4_1, 32, 20, 320)
+PANEL_TYPE(q5_0, 32, 22, 352)
+PANEL_TYPE(q5_1, 32, 24, 384)
+PANEL_TYPE(q2_k, 256, 84, 168)
+PANEL_TYPE(q3_k, 256, 110, 224)
 
 static const kern_matmul panel_products[QUANT_TYPE_END] = {
     [QUANT_Q8_0] = PANEL_PRODUCT(q8_0),     [QUANT_Q4_0] = PANEL_PRODUCT(q4_0), [QUANT_IQ4_NL] = PANEL_PRODUCT(iq4_nl),
     [QUANT_MXFP4] = PANEL_PRODUCT(mxfp4),   [QUANT_Q4_K] = PANEL_PRODUCT(q4_k), [QUANT_Q5_K] = PANEL_PRODUCT(q5_k),
-    [QUANT_Q6_K] = PANEL_PRODUCT(q6_k),     [QUANT_IQ4_XS] = PANEL_PRODUCT(iq4_xs),
+    [QUANT_Q6_K] = PANEL_PRODUCT(q6_k),     [QUANT_IQ4_XS] = PANEL_PRODUCT(iq4_xs), [QUANT_Q4_1] = PANEL_PRODUCT(q4_1),
+    [QUANT_Q5_0] = PANEL_PRODUCT(q5_0),     [QUANT_Q5_1] = PANEL_PRODUCT(q5_1), [QUANT_Q2_K] = PANEL_PRODUCT(q2_k),
+    [QUANT_Q3_K] = PANEL_PRODUCT(q3_k),
 };
 
 #endif

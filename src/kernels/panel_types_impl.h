@@ -15,6 +15,7 @@ typedef struct block {
     vf scale; /* of all 32, or of the first 16 */
     vf second; /* scale of the last 16 (halved types only) */
     vf min;   /* times the sum of activations is added (types with a minimum only) */
+    vf second_min; /* the same for the last 16 */
 } block;
 
 /* What a type needs beyond the common way; all constant at compile time. */
@@ -215,6 +216,132 @@ INLINE void iq4_xs_unpack(block *o, const uint8_t *chunk, int blocks, int b, int
     vi d = vi_load(WORD(chunk, 0)), low = vi_load(WORD(chunk, 1));
     vi scale = vi_or(vi_and(vi_shr(low, 4 * b), vi_set(15)), vi_and(vi_shr(d, 12 + 2 * b), vi_set(48)));
     o->scale = vf_mul(vf_half_low(d), vf_of(vi_sub(scale, vi_set(32))));
+}
+
+INLINE void gather_words(uint8_t *dst, const uint8_t *const row[16], size_t offset) {
+    for (int r = 0; r < PANEL_ROWS; r++) memcpy(dst + 4 * r, row[r] + offset, 4);
+}
+
+static const traits q4_1_traits = {.bits = 4, .offset = -1, .min = true};
+INLINE void q4_1_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead) {
+    for (int b = 0; b < blocks; b++) {
+        size_t at = (size_t)(chunk * 8 + b) * 20;
+        words_pack(dst + 256 * b, row, at + 4, ahead);
+        gather_words(dst + 256 * blocks + 64 * b, row, at);
+    }
+}
+INLINE void q4_1_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h) {
+    nibbles_split(o->w, chunk + 256 * b, h);
+    vi d = vi_load(WORD(chunk + 256 * blocks, b));
+    o->scale = vf_half_low(d);
+    o->min = vf_half_high(d);
+}
+
+/* Exchanges two bits of the place of every bit in a word: those in mask with those `by` places higher. */
+#define EXCHANGE(x, mask, by)                                           \
+    do {                                                                \
+        vi moved = vi_and(vi_xor(vi_shr(x, by), x), vi_set(mask));      \
+        x = vi_xor(vi_xor(x, moved), vi_shl(moved, by));                \
+    } while (0)
+
+/* The fifth bits of 32 columns, one word a row: bit c of column c moves to bit c / 4 of byte c % 4, where the four columns of weight word c / 4 find it. */
+INLINE void fifth_bits_pack(uint8_t *dst, const uint8_t *const row[16], size_t offset) {
+    gather_words(dst, row, offset);
+    for (int h = 0; h < PANEL_ROWS; h += LANES) {
+        vi x = vi_load(WORD(dst, 0));
+        EXCHANGE(x, 0x0000CCCC, 14);
+        EXCHANGE(x, 0x00AA00AA, 7);
+        EXCHANGE(x, 0x0C0C0C0C, 2);
+        EXCHANGE(x, 0x22222222, 1);
+        vi_store(WORD(dst, 0), x);
+    }
+}
+INLINE void fifth_bits_add(vi w[8], const uint8_t *word, int h) {
+    const vi bits = vi_load(WORD(word, 0));
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) w[i] = vi_or(w[i], vi_and(i < 4 ? vi_shl(bits, 4 - i) : vi_shr(bits, i - 4), vi_bytes(16)));
+}
+
+static const traits q5_0_traits = {.bits = 5, .offset = 4};
+INLINE void q5_0_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead) {
+    for (int b = 0; b < blocks; b++) {
+        size_t at = (size_t)(chunk * 8 + b) * 22;
+        words_pack(dst + 256 * b, row, at + 6, ahead);
+        fifth_bits_pack(dst + 256 * blocks + 64 * b, row, at + 2);
+        gather_halves(dst + 320 * blocks + 32 * b, row, at);
+    }
+}
+INLINE void q5_0_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h) {
+    nibbles_split(o->w, chunk + 256 * b, h);
+    fifth_bits_add(o->w, chunk + 256 * blocks + 64 * b, h);
+    o->scale = vf_half_load(chunk + 320 * blocks + 32 * b + 2 * h);
+}
+
+static const traits q5_1_traits = {.bits = 5, .offset = -1, .min = true};
+INLINE void q5_1_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead) {
+    for (int b = 0; b < blocks; b++) {
+        size_t at = (size_t)(chunk * 8 + b) * 24;
+        words_pack(dst + 256 * b, row, at + 8, ahead);
+        fifth_bits_pack(dst + 256 * blocks + 64 * b, row, at + 4);
+        gather_words(dst + 320 * blocks + 64 * b, row, at);
+    }
+}
+INLINE void q5_1_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h) {
+    nibbles_split(o->w, chunk + 256 * b, h);
+    fifth_bits_add(o->w, chunk + 256 * blocks + 64 * b, h);
+    vi d = vi_load(WORD(chunk + 320 * blocks, b));
+    o->scale = vf_half_low(d);
+    o->min = vf_half_high(d);
+}
+
+/* Pairs of bits: 128 columns share 8 words, block b takes pair b % 4 of every byte. */
+INLINE void bit_pairs_split(vi w[8], const uint8_t *words, int b, int h) {
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) w[i] = vi_and(vi_shr(vi_load(WORD(words, 8 * (b / 4) + i)), 2 * (b % 4)), vi_bytes(3));
+}
+
+static const traits q2_k_traits = {.bits = 2, .offset = -1, .min = true, .halved = true};
+INLINE void q2_k_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead) {
+    (void)blocks;
+    gather_words(dst, row, (size_t)chunk * 84 + 80);
+    pieces_pack(dst + 64, row, (size_t)chunk * 84, 5, ahead);
+}
+INLINE void q2_k_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h) {
+    (void)blocks;
+    bit_pairs_split(o->w, chunk + 320, b, h);
+    const vi d = vi_load(WORD(chunk, 0)), scales = vi_load(WORD(chunk + 64, b / 2)), low = vi_set(15);
+    const int at = b & 1 ? 16 : 0; /* two blocks to a word; a byte is a scale and a minimum */
+    const vf scale = vf_half_low(d), min = vf_sub(vf_set(0), vf_half_high(d));
+    o->scale = vf_mul(scale, vf_of(vi_and(vi_shr(scales, at), low)));
+    o->min = vf_mul(min, vf_of(vi_and(vi_shr(scales, at + 4), low)));
+    o->second = vf_mul(scale, vf_of(vi_and(vi_shr(scales, at + 8), low)));
+    o->second_min = vf_mul(min, vf_of(vi_and(vi_shr(scales, at + 12), low)));
+}
+
+static const traits q3_k_traits = {.bits = 3, .offset = 2, .halved = true};
+INLINE void q3_k_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead) {
+    (void)blocks;
+    size_t at = (size_t)chunk * 110;
+    gather_halves(dst, row, at + 108);
+    for (int i = 0; i < 3; i++) gather_words(dst + 64 + 64 * i, row, at + 96 + 4 * (size_t)i);
+    pieces_pack(dst + 256, row, at, 6, ahead);
+}
+INLINE void q3_k_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h) {
+    (void)blocks;
+    bit_pairs_split(o->w, chunk + 768, b, h);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        vi third = vi_load(WORD(chunk + 256, i));
+        third = b < 2 ? vi_shl(third, 2 - b) : vi_shr(third, b - 2);
+        o->w[i] = vi_or(o->w[i], vi_and(third, vi_bytes(4)));
+    }
+    /* Scales of 6 bits: four low bits in the first two words (low nibbles for the first 8 scales, high ones for the last), two high bits in the third. */
+    const int word = b / 2;
+    vi low = vi_shr(vi_load(WORD(chunk + 64, word & 1)), word & 2 ? 4 : 0), high = vi_shr(vi_load(WORD(chunk + 64, 2)), 2 * word);
+    vi scales = vi_or(vi_and(low, vi_bytes(15)), vi_shl(vi_and(high, vi_bytes(3)), 4));
+    const vf d = vf_half_load(chunk + 2 * h);
+    o->scale = vf_mul(d, vf_of(vi_sub(vi_and(vi_shr(scales, b & 1 ? 16 : 0), vi_set(63)), vi_set(32))));
+    o->second = vf_mul(d, vf_of(vi_sub(vi_and(vi_shr(scales, b & 1 ? 24 : 8), vi_set(63)), vi_set(32))));
 }
 
 /* ---- floats ---- */

@@ -91,7 +91,7 @@ INLINE void tile_store(uint8_t *dst, const block *o, const traits tr) {
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) {
         vf scale = tr.halved && i >= 4 ? o->second : o->scale;
-        vf add = tr.min ? o->min : vf_mul(scale, vf_set(moved));
+        vf add = tr.min ? (tr.halved && i >= 4 ? o->second_min : o->min) : vf_mul(scale, vf_set(moved));
         vi w = o->w[i];
         vf a = vf_fma(vf_of(vi_and(w, byte)), scale, add), b = vf_fma(vf_of(vi_and(vi_shr(w, 8), byte)), scale, add);
         vf c = vf_fma(vf_of(vi_and(vi_shr(w, 16), byte)), scale, add), d = vf_fma(vf_of(vi_shr(w, 24)), scale, add);
@@ -279,6 +279,11 @@ AMX_TYPE(q4_k, QUANT_Q4_K, 256, 144, 288)
 AMX_TYPE(q5_k, QUANT_Q5_K, 256, 176, 352)
 AMX_TYPE(q6_k, QUANT_Q6_K, 256, 210, 424)
 AMX_TYPE(iq4_xs, QUANT_IQ4_XS, 256, 136, 272)
+AMX_TYPE(q4_1, QUANT_Q4_1, 32, 20, 320)
+AMX_TYPE(q5_0, QUANT_Q5_0, 32, 22, 352)
+AMX_TYPE(q5_1, QUANT_Q5_1, 32, 24, 384)
+AMX_TYPE(q2_k, QUANT_Q2_K, 256, 84, 168)
+AMX_TYPE(q3_k, QUANT_Q3_K, 256, 110, 224)
 
 static const amx_type f16_type = {.columns = 1, .bytes = 2, .chunk = 1024, .panel = halves_panel};
 static const amx_type bf16_type = {.columns = 1, .bytes = 2, .chunk = 1024, .panel = bfloats_panel};
@@ -304,6 +309,8 @@ static const kern_matmul products[QUANT_TYPE_END] = {
     [QUANT_Q8_0] = AMX_PRODUCT(q8_0, bytes),   [QUANT_Q4_0] = AMX_PRODUCT(q4_0, bytes), [QUANT_IQ4_NL] = AMX_PRODUCT(iq4_nl, bytes),
     [QUANT_MXFP4] = AMX_PRODUCT(mxfp4, bytes), [QUANT_Q4_K] = AMX_PRODUCT(q4_k, bytes), [QUANT_Q5_K] = AMX_PRODUCT(q5_k, bytes),
     [QUANT_Q6_K] = AMX_PRODUCT(q6_k, bytes),   [QUANT_IQ4_XS] = AMX_PRODUCT(iq4_xs, bytes),
+    [QUANT_Q4_1] = AMX_PRODUCT(q4_1, bytes),   [QUANT_Q5_0] = AMX_PRODUCT(q5_0, bytes), [QUANT_Q5_1] = AMX_PRODUCT(q5_1, bytes),
+    [QUANT_Q2_K] = AMX_PRODUCT(q2_k, bytes),   [QUANT_Q3_K] = AMX_PRODUCT(q3_k, bytes),
     [QUANT_F16] = AMX_PRODUCT(f16, floats),    [QUANT_BF16] = AMX_PRODUCT(bf16, floats),
 };
 

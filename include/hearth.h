@@ -66,12 +66,28 @@ typedef struct hearth_engine_options {
     /* Called while loading, done and total in bytes; may be NULL. */
     void (*progress)(void *user, const char *what, uint64_t done, uint64_t total);
     void *progress_user;
+    /* The weight cache. Weights are packed for the kernels once, kept in memory, and on disk for the next start. */
+    uint64_t weights_memory;   /* bytes of packed weights, mapped ones too; HEARTH_AUTO: what the machine has to spare */
+    const char *preload;       /* "all" (NULL), "critical" (output and first layers) or "none" are ready before open returns */
+    bool weights_frequency;    /* when memory is short: what is used most stays; false: what was used last */
+    float weights_window;      /* seconds over which use is counted */
+    int prefetch;              /* layers made ready ahead when memory is short; -1: as is best */
+    bool prefetch_async;       /* by a thread of its own */
+    bool cache;                /* keep packed weights on disk */
+    const char *cache_dir;     /* NULL: $XDG_CACHE_HOME/hearth or ~/.cache/hearth */
+    uint64_t cache_bytes;      /* most that all packed weights in it may take; HEARTH_AUTO: half of what the disk would have without them */
+    /* What went wrong without being an error, as one sentence, from any thread; may be NULL. */
+    void (*warn)(void *user, const char *sentence);
+    void *warn_user;
 } hearth_engine_options;
 
+#define HEARTH_AUTO UINT64_MAX
+
+/* Options must come from here, so that those a program does not know have sound values. */
 HEARTH_API hearth_engine_options hearth_engine_defaults(void);
 /* Loads the GGUF file at path (the first part of a split file). NULL on failure. */
 HEARTH_API hearth_engine *hearth_engine_open(const char *path, const hearth_engine_options *options, hearth_error *error);
-/* Every session of the engine must be freed before. */
+/* Every session of the engine must be freed before. Waits until packed weights that are being written are complete. */
 HEARTH_API void hearth_engine_close(hearth_engine *engine);
 
 /* Facts about the model; strings are owned by the engine. */
@@ -91,6 +107,47 @@ typedef struct hearth_model_info {
     uint64_t kv_bytes_per_token;
 } hearth_model_info;
 HEARTH_API hearth_model_info hearth_engine_info(const hearth_engine *engine);
+
+/* The weight cache at work. Only matrices that have a packed form for this kernel set are counted, except in raw_bytes. */
+typedef struct hearth_weights_stats {
+    int entries, ready;         /* matrices, and how many of them are packed now */
+    uint64_t requests, hits, misses; /* asked for; packed when asked for; not */
+    uint64_t waits;             /* requests that waited for another thread's packing */
+    uint64_t evictions, makes, prefetches;
+    double hit_rate;            /* 1 when nothing was asked for */
+    uint64_t packed_bytes;      /* of the forms that requests get now: packed ... */
+    uint64_t mapped_bytes;      /* ... of these, in the mapped file ... */
+    uint64_t raw_bytes;         /* ... and as in the model file */
+    uint64_t packed_total;      /* if all were packed */
+    uint64_t memory, used;      /* the budget, and what is taken of it */
+    bool memory_auto;           /* the budget is what the machine had to spare */
+    bool mapped, written;       /* a packed file of an earlier start is in use; this process wrote one */
+    double make_seconds, saved_seconds, preload_seconds; /* spent on packing; what hits would have cost; of open */
+    int preloaded, lost;        /* made ready by open; of those, no longer ready at the first request */
+} hearth_weights_stats;
+HEARTH_API hearth_weights_stats hearth_engine_weights(const hearth_engine *engine);
+
+typedef struct hearth_weight_stats {
+    const char *name;           /* of the tensor; owned by the engine */
+    int slice;                  /* which expert; -1 for a plain matrix */
+    int layer;                  /* the output comes after the last */
+    bool packed, mapped, pinned;
+    uint64_t bytes;             /* of the form that a request gets now */
+    uint64_t requests, hits, misses, evictions, makes;
+    double make_seconds;        /* mean cost of packing it; 0 when unknown */
+    double saved_seconds;
+    uint32_t last_minute;       /* requests */
+} hearth_weight_stats;
+HEARTH_API size_t hearth_engine_weight_count(const hearth_engine *engine);
+HEARTH_API hearth_weight_stats hearth_engine_weight_at(const hearth_engine *engine, size_t i);
+/* The most asked for in the last minute, most first; returns how many were written. */
+HEARTH_API size_t hearth_engine_hottest_weights(const hearth_engine *engine, hearth_weight_stats *out, size_t cap);
+/* "" or a sentence: what was found at the first request when something that open had made ready no longer was. */
+HEARTH_API const char *hearth_engine_self_check(const hearth_engine *engine);
+/* One sentence on where packed weights are kept, or why not. Returns out. */
+HEARTH_API char *hearth_engine_cache_state(const hearth_engine *engine, char *out, size_t cap);
+/* Waits until nothing is being packed or written in the background. */
+HEARTH_API void hearth_engine_settle(const hearth_engine *engine);
 
 /* NULL-terminated names of the kernel sets this build has, best first; *usable tells which run on this CPU. */
 HEARTH_API const char *const *hearth_cpu_names(void);

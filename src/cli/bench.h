@@ -19,7 +19,7 @@
 #include "cli/cli.h"
 #include "kernels/probe.h"
 
-enum { BENCH_VALUES = 16, BENCH_BATCH = 256, BENCH_CASES = 256, BENCH_SAMPLES = 100, BENCH_UNITS = 16 };
+enum { BENCH_VALUES = 16, BENCH_BATCH = 256, BENCH_CASES = 256, BENCH_SAMPLES = 100, BENCH_UNITS = 16, BENCH_ARGUMENTS = 200 };
 
 /* The values of one option: "128,512". */
 typedef struct bench_list {
@@ -90,6 +90,8 @@ typedef struct bench_weights {
 
 typedef struct bench {
     /* asked for */
+    int argc;
+    char **argv;
     const char *model;
     bench_list prompts, gens, depths, batches;
     int repetitions, warmup;

@@ -2,6 +2,7 @@
  * have a panel and a scale each. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/file.h"
 #include "cli/bench.h"
@@ -73,8 +74,9 @@ bool bench_plot(const bench *b, const char *path, err *e) {
         "<style>text{font:13px sans-serif;fill:#222}.head,.title{font-weight:bold}.label{text-anchor:end}.value{font-size:12px}"
         ".ours{fill:#d9541e}.theirs{fill:#9aa5b1}.limit{stroke:#222;stroke-width:1.5;stroke-dasharray:3 2}</style>\n";
     buf body = {0}, all = {0};
-    char title[512];
-    snprintf(title, sizeof title, "%s %s, %s kernels, %d threads", b->info.architecture, b->info.name, b->info.cpu, b->info.threads);
+    char title[512], name[256];
+    err_quote(name, sizeof name, b->info.name, strlen(b->info.name));
+    snprintf(title, sizeof title, "%s %s, %s kernels, %d threads", b->info.architecture, name, b->info.cpu, b->info.threads);
     int y = TOP;
     bool ok = text(&body, 16, 26, "title", title, e) && draw_panel(b, &body, false, &y, e) && draw_panel(b, &body, true, &y, e) && draw_legend(b, &body, y, e);
     ok = ok && buf_addf(&all, e, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\">\n%s<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n", WIDTH,

@@ -134,8 +134,11 @@ static json_t *case_json(const bench *b, const bench_case *c) {
 
 static void add_model(json_t *o, const bench *b) {
     const hearth_model_info *i = &b->info;
-    json_object_set_new(o, "model", json_pack("{s:s, s:s, s:s%, s:I, s:I, s:I}", "path", b->model, "architecture", i->architecture, "name", i->name, strlen(i->name),
-                                              "parameters", (json_int_t)i->n_parameters, "weight_bytes", (json_int_t)i->n_weight_bytes, "kv_bytes_per_token",
+    char name[256], path[1024]; /* bytes that are no UTF-8 would spoil the JSON */
+    err_quote(name, sizeof name, i->name, strlen(i->name));
+    err_quote(path, sizeof path, b->model, strlen(b->model));
+    json_object_set_new(o, "model", json_pack("{s:s, s:s, s:s, s:I, s:I, s:I}", "path", path, "architecture", i->architecture, "name", name, "parameters",
+                                              (json_int_t)i->n_parameters, "weight_bytes", (json_int_t)i->n_weight_bytes, "kv_bytes_per_token",
                                               (json_int_t)i->kv_bytes_per_token));
     json_object_set_new(o, "cpu", json_string(i->cpu));
     json_object_set_new(o, "threads", json_integer(i->threads));
@@ -157,8 +160,10 @@ char *bench_report_json(const bench *b, err *e) {
     }
     if (b->weights.done) json_object_set_new(o, "weights", weights_json(&b->weights));
     if (b->peer) {
-        json_t *peer = json_pack("{s:s}", "path", b->peer);
-        if (b->peer_error.code != HEARTH_OK) json_object_set_new(peer, "error", json_string(b->peer_error.text));
+        char path[1024], error[1024];
+        json_t *peer = json_pack("{s:s}", "path", err_quote(path, sizeof path, b->peer, strlen(b->peer)));
+        if (b->peer_error.code != HEARTH_OK)
+            json_object_set_new(peer, "error", json_string(err_quote(error, sizeof error, b->peer_error.text, strlen(b->peer_error.text))));
         json_object_set_new(o, "peer", peer);
     }
     char *text = json_dumps(o, JSON_INDENT(1) | JSON_REAL_PRECISION(6));

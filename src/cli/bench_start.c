@@ -83,10 +83,10 @@ static bool drop_model(const char *path, double *resident, err *e) {
 }
 
 static bool start_once(const bench *b, bench_samples *to, err *e) {
-    char threads[16];
-    snprintf(threads, sizeof threads, "%d", b->engine_options.threads);
-    const char *const argv[] = {"/proc/self/exe", "bench", "--first-token", "--threads", threads, "--cpu",
-                                b->engine_options.cpu ? b->engine_options.cpu : "auto", "--", b->model, NULL};
+    /* The same options, so that it opens the model as we would. */
+    const char *argv[BENCH_ARGUMENTS + 4] = {"/proc/self/exe", "bench", "--first-token"};
+    if (b->argc > BENCH_ARGUMENTS) return err_set(e, HEARTH_ARGUMENT, "too many arguments for --start");
+    for (int i = 1; i < b->argc; i++) argv[i + 2] = b->argv[i];
     bench_child c;
     bool ok = bench_child_run(argv, &c, e);
     if (ok && c.status != 0) ok = err_set(e, HEARTH_IO, "hearth started anew failed with status %d: %s", c.status, c.complaint);

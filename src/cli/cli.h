@@ -52,6 +52,10 @@ typedef struct cli_spec {
  * Returns their number, or -1 when the command must end at once with *status (--help printed, or a sentence on stderr). */
 int cli_parse(const cli_spec *spec, int argc, char **argv, const char **args, int *status);
 
+/* Appends the options of the weight cache to a table (it must have room), to be parsed into o; warnings go to stderr. Returns CLI_ENGINE_OPTIONS. */
+enum { CLI_ENGINE_OPTIONS = 9 };
+int cli_engine_table(cli_option *table, hearth_engine_options *o);
+
 /* Prints the sentence and the usage line on stderr and returns 2, for what cli_parse cannot check. */
 int cli_usage(const cli_spec *spec, const err *e);
 

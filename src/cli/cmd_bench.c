@@ -70,7 +70,10 @@ static int run(bench *b, bool first_token, const char *p, const char *n, const c
 
 int cmd_bench(int argc, char **argv) {
     static bench b = {.repetitions = 3, .warmup = 1};
+    b.argc = argc, b.argv = argv;
     b.engine_options = hearth_engine_defaults();
+    cli_option engine_table[CLI_ENGINE_OPTIONS + 1] = {0};
+    cli_engine_table(engine_table, &b.engine_options);
     const char *p = "512", *n = "64", *d = "0", *s = "1", *args[1];
     bool limits = false, first_token = false;
     int status;
@@ -96,7 +99,7 @@ int cmd_bench(int argc, char **argv) {
     const cli_spec spec = {"hearth bench [MODEL] [options]",
                            "Measures prefill and decode in tokens per second: the median of the repetitions, their spread (the distance between the\n"
                            "fastest and the slowest over the median), and the part of the machine's own measured limit that was reached.",
-                           options, NULL, 0, 1};
+                           options, engine_table, 0, 1};
     int n_args = cli_parse(&spec, argc, argv, args, &status);
     if (n_args < 0) return status;
     b.model = n_args > 0 ? args[0] : NULL;

@@ -78,7 +78,10 @@ int debug_logits(int argc, char **argv) {
         {"--chunk", 0, CLI_INT, &chunk, "N", "tokens per pass (default 512)", 1, MODEL_CHUNK},
         {0},
     };
-    const cli_spec spec = {"hearth debug logits MODEL --ids FILE --out FILE.f32 [options]", "Writes the logits of every position of a token sequence.", options, NULL, 1, 1};
+    cli_option engine_table[CLI_ENGINE_OPTIONS + 1] = {0};
+    cli_engine_table(engine_table, &o);
+    const cli_spec spec = {"hearth debug logits MODEL --ids FILE --out FILE.f32 [options]", "Writes the logits of every position of a token sequence.", options, engine_table,
+                           1, 1};
     int n = cli_parse(&spec, argc, argv, args, &status);
     if (n < 0) return status;
     if (!ids || !out) return cli_failf("hearth debug logits needs --ids and --out");

@@ -52,8 +52,10 @@ void cli_generate_init(cli_generate *g) {
         {"--threads", 't', CLI_INT, &g->engine.threads, "N", "threads to compute with (default 0: one per core)", 0, 1024},
         {"--cpu", 0, CLI_TEXT, &g->engine.cpu, "NAME", cpu_help(), 0, 0},
     };
-    _Static_assert(sizeof table / sizeof *table < CLI_GENERATE_MAX, "the table ends with a NULL name");
+    enum { N = sizeof table / sizeof *table };
+    _Static_assert(N + CLI_ENGINE_OPTIONS < CLI_GENERATE_MAX, "the table ends with a NULL name");
     memcpy(g->table, table, sizeof table);
+    cli_engine_table(g->table + N, &g->engine);
 }
 
 static char *unescape(const char *text, err *e) {

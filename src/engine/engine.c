@@ -6,7 +6,40 @@
 
 #include "quant/quant.h"
 
-hearth_engine_options hearth_engine_defaults(void) { return (hearth_engine_options){0}; }
+hearth_engine_options hearth_engine_defaults(void) {
+    const weights_options w = weights_defaults();
+    return (hearth_engine_options){.weights_memory = w.memory, .weights_frequency = w.frequency, .weights_window = (float)w.window, .prefetch = w.prefetch,
+                                   .prefetch_async = w.prefetch_async, .cache = w.persist, .cache_bytes = w.cache_bytes};
+}
+
+static bool parse_preload(const char *text, weights_preload *out, err *e) {
+    static const char *const names[] = {"none", "critical", "all"};
+    for (int i = 0; i < 3; i++)
+        if (strcmp(text ? text : "all", names[i]) == 0) {
+            *out = (weights_preload)i;
+            return true;
+        }
+    char quoted[48];
+    return err_set(e, HEARTH_ARGUMENT, "weights can be preloaded as none, critical or all, not '%s'", err_quote(quoted, sizeof quoted, text, strlen(text)));
+}
+
+static bool open_weights(hearth_engine *en, const kernels *k, const hearth_engine_options *o, err *e) {
+    weights_options w = weights_defaults();
+    if (!parse_preload(o->preload, &w.preload, e)) return false;
+    if (!(o->weights_window > 0)) return err_set(e, HEARTH_ARGUMENT, "the window over which the use of weights is counted must be longer than 0 seconds");
+    w.memory = o->weights_memory;
+    w.frequency = o->weights_frequency;
+    w.window = (double)o->weights_window;
+    w.prefetch = o->prefetch < 0 ? -1 : o->prefetch;
+    w.prefetch_async = o->prefetch_async;
+    w.persist = o->cache;
+    w.cache_dir = o->cache_dir;
+    w.cache_bytes = o->cache_bytes;
+    w.progress = o->progress, w.progress_user = o->progress_user;
+    w.warn = o->warn, w.warn_user = o->warn_user;
+    en->cache = weights_open(en->file, k, en->pool, &w, e);
+    return en->cache && model_use_cache(&en->model, en->cache, e) && weights_start(en->cache, e);
+}
 
 static char *copy_string(const gguf *g, const char *key, err *e) {
     gguf_string s = {"", 0};
@@ -43,7 +76,7 @@ static bool open_model(hearth_engine *en, const hearth_engine_options *o, err *e
     if (o->context > p->n_context)
         return err_set(e, HEARTH_ARGUMENT, "a context of %d is more than the %d the model was trained for", o->context, p->n_context);
     en->pool = pool_new(o->threads, e);
-    return en->pool != NULL;
+    return en->pool && open_weights(en, k, o, e);
 }
 
 hearth_engine *hearth_engine_open(const char *path, const hearth_engine_options *options, hearth_error *error) {
@@ -75,6 +108,7 @@ hearth_engine *hearth_engine_open(const char *path, const hearth_engine_options 
 
 void hearth_engine_close(hearth_engine *en) {
     if (!en) return;
+    weights_close(en->cache);
     pool_free(en->pool);
     if (en->has_model) model_free(&en->model);
     jinja_free(en->template);

@@ -14,6 +14,7 @@ struct hearth_engine {
     err template_error;  /* why it does not parse */
     bool has_model;
     model model;
+    weights *cache;
     pool *pool;
     int n_context;
     char *architecture, *name, *template_text;

@@ -46,7 +46,7 @@ static void limit_groups(const model_params *p, float *choice, bool two) {
 }
 
 /* From the router's logits (overwritten) to n_used experts and their weights. choice is scratch of n_experts floats. */
-static void route(const model_params *p, const model_layer *l, float *logits, float *choice, int *chosen, float *weights) {
+static void route(const model_params *p, const model_layer *l, float *logits, float *choice, int *chosen, float *share) {
     int n = p->n_experts;
     if (l->router_bias)
         for (int i = 0; i < n; i++) logits[i] += l->router_bias[i];
@@ -58,15 +58,15 @@ static void route(const model_params *p, const model_layer *l, float *logits, fl
     for (int k = 0; k < p->n_used; k++) {
         int i = take_largest(choice, n);
         chosen[k] = i < 0 ? k : i; /* not a number everywhere: any choice gives not a number */
-        weights[k] = logits[chosen[k]];
+        share[k] = logits[chosen[k]];
     }
-    if (p->gating == GATING_SOFTMAX_CHOSEN) softmax(weights, p->n_used);
+    if (p->gating == GATING_SOFTMAX_CHOSEN) softmax(share, p->n_used);
     if (p->norm_chosen) {
         float sum = 1e-20f;
-        for (int k = 0; k < p->n_used; k++) sum += weights[k];
-        for (int k = 0; k < p->n_used; k++) weights[k] /= sum;
+        for (int k = 0; k < p->n_used; k++) sum += share[k];
+        for (int k = 0; k < p->n_used; k++) share[k] /= sum;
     }
-    for (int k = 0; k < p->n_used; k++) weights[k] *= p->expert_scale;
+    for (int k = 0; k < p->n_used; k++) share[k] *= p->expert_scale;
 }
 
 void model_activate(const model *m, float *y, const float *gate, const float *up, int64_t n) {
@@ -158,39 +158,48 @@ static void sort_slots(job *j) {
     j->first[0] = 0;
 }
 
-static kern_weight expert_of(const weight *w, int i) {
-    kern_weight one = w->mat;
-    one.data = (const char *)w->mat.data + w->stride * (size_t)i;
-    return one;
+/* One product for every expert that has tokens: w2 (may be NULL) reads the same tokens. */
+static bool multiply_experts(job *j, model_run *r, kern_group *groups, taken *t, const weight *w, const weight *w2, err *e) {
+    int n_experts = j->m->params.n_experts;
+    for (int i = 0; i < n_experts; i++) {
+        t[2 * i] = t[2 * i + 1] = (taken){.held = NULL};
+        if (groups[i].n == 0) continue;
+        t[2 * i] = model_take(j->m, w, i);
+        groups[i].w[0] = &t[2 * i].mat;
+        groups[i].count = w2 ? 2 : 1;
+        if (!w2) continue;
+        t[2 * i + 1] = model_take(j->m, w2, i);
+        groups[i].w[1] = &t[2 * i + 1].mat;
+    }
+    bool ok = kern_mul_groups(j->m->kern, r->pool, groups, n_experts, &r->scratch, e);
+    for (int i = 0; i < 2 * n_experts; i++) model_give(j->m, &t[i]);
+    return ok;
 }
 
 static bool run_experts(job *j, model_run *r, const float *x, err *e) {
     const model_params *p = &j->m->params;
     int n_experts = p->n_experts;
     kern_group *groups = mem_zalloc((size_t)n_experts, sizeof *groups, e);
-    kern_weight *w = mem_alloc((size_t)n_experts * 3, sizeof *w, e);
-    bool ok = groups && w;
+    taken *t = mem_alloc((size_t)n_experts * 2, sizeof *t, e);
+    bool ok = groups && t;
     for (int i = 0; ok && i < n_experts; i++) {
-        w[i * 3] = expert_of(&j->l->gate_exps, i);
-        w[i * 3 + 1] = expert_of(&j->l->up_exps, i);
-        w[i * 3 + 2] = expert_of(&j->l->down_exps, i);
         int64_t at = j->first[i];
-        groups[i] = (kern_group){.w = {&w[i * 3], &w[i * 3 + 1]}, .count = 2, .x = x, .ldx = p->n_embd, .tokens = j->slot_token + at, .n = j->first[i + 1] - at};
+        groups[i] = (kern_group){.x = x, .ldx = p->n_embd, .tokens = j->slot_token + at, .n = j->first[i + 1] - at};
         groups[i].y[0] = j->gate + at * p->n_ff_expert;
         groups[i].y[1] = j->up + at * p->n_ff_expert;
         groups[i].ldy[0] = groups[i].ldy[1] = p->n_ff_expert;
     }
-    ok = ok && kern_mul_groups(j->m->kern, r->pool, groups, n_experts, &r->scratch, e);
+    ok = ok && multiply_experts(j, r, groups, t, &j->l->gate_exps, &j->l->up_exps, e);
     if (ok) pool_run(r->pool, (int64_t)j->n * j->n_used, activate_slot, j);
     for (int i = 0; ok && i < n_experts; i++) {
         int64_t at = j->first[i];
-        groups[i] = (kern_group){.w = {&w[i * 3 + 2]}, .count = 1, .x = j->gate + at * p->n_ff_expert, .ldx = p->n_ff_expert, .n = j->first[i + 1] - at};
+        groups[i] = (kern_group){.x = j->gate + at * p->n_ff_expert, .ldx = p->n_ff_expert, .n = j->first[i + 1] - at};
         groups[i].y[0] = j->down + at * p->n_embd;
         groups[i].ldy[0] = p->n_embd;
     }
-    ok = ok && kern_mul_groups(j->m->kern, r->pool, groups, n_experts, &r->scratch, e);
+    ok = ok && multiply_experts(j, r, groups, t, &j->l->down_exps, NULL, e);
     mem_free(groups);
-    mem_free(w);
+    mem_free(t);
     return ok;
 }
 
@@ -199,10 +208,10 @@ static bool run_shared(const model *m, const model_layer *l, model_run *r, const
     const model_params *p = &m->params;
     int64_t ff = p->n_ff_shared;
     float *gate = scratch, *up = gate + (int64_t)n * ff;
-    const kern_weight *const w[2] = {&l->gate_shared.mat, &l->up_shared.mat};
-    if (!kern_mul_many(m->kern, r->pool, w, 2, x, p->n_embd, n, (float *const[]){gate, up}, (const int64_t[]){ff, ff}, &r->scratch, e)) return false;
+    const weight *const w[2] = {&l->gate_shared, &l->up_shared}, *down = &l->down_shared;
+    if (!model_multiply(m, r, w, 2, x, p->n_embd, n, (float *const[]){gate, up}, (const int64_t[]){ff, ff}, e)) return false;
     model_activate(m, gate, gate, up, (int64_t)n * ff);
-    return kern_mul(m->kern, r->pool, &l->down_shared.mat, gate, ff, n, out, p->n_embd, &r->scratch, e);
+    return model_multiply(m, r, &down, 1, gate, ff, n, &out, (const int64_t[]){p->n_embd}, e);
 }
 
 bool model_experts(const model *m, const model_layer *l, model_run *r, const float *x, float *y, int n, float *scratch, int *ints, err *e) {
@@ -220,7 +229,8 @@ bool model_experts(const model *m, const model_layer *l, model_run *r, const flo
     j.slot_token = ints + slots;
     j.slot_of = j.slot_token + slots;
     j.first = j.slot_of + slots;
-    if (!kern_mul(m->kern, r->pool, &l->router.mat, x, p->n_embd, n, j.logits, p->n_experts, &r->scratch, e)) return false;
+    const weight *router = &l->router;
+    if (!model_multiply(m, r, &router, 1, x, p->n_embd, n, &j.logits, (const int64_t[]){p->n_experts}, e)) return false;
     pool_run(r->pool, n, route_token, &j);
     sort_slots(&j);
     bool has_shared = l->gate_shared.mat.data != NULL;

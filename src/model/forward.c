@@ -141,7 +141,7 @@ static void place_tokens(pass *s) {
 static void for_tokens(pass *s, pool_task *task) { pool_run(s->run->pool, s->n, task, s); }
 
 static bool multiply(pass *s, const weight *w, const float *x, int64_t ldx, float *y, int64_t ldy) {
-    return kern_mul(s->m->kern, s->run->pool, &w->mat, x, ldx, s->n, y, ldy, &s->run->scratch, s->e);
+    return model_multiply(s->m, s->run, &w, 1, x, ldx, s->n, &y, &ldy, s->e);
 }
 
 /* ---- before the layers ---- */
@@ -277,9 +277,8 @@ static bool attention(pass *s) {
     } else {
         s->q = s->qkv, s->k = s->q + s->n * q, s->v = s->k + s->n * k;
         s->ldq = q, s->ldk = k, s->ldv = v;
-        const kern_weight *const w[3] = {&l->q.mat, &l->k.mat, &l->v.mat};
-        if (!kern_mul_many(s->m->kern, s->run->pool, w, 3, s->h, s->p->n_embd, s->n, (float *const[]){s->q, s->k, s->v}, (const int64_t[]){q, k, v},
-                           &s->run->scratch, s->e)) return false;
+        const weight *const w[3] = {&l->q, &l->k, &l->v};
+        if (!model_multiply(s->m, s->run, w, 3, s->h, s->p->n_embd, s->n, (float *const[]){s->q, s->k, s->v}, (const int64_t[]){q, k, v}, s->e)) return false;
     }
     for_tokens(s, finish_qkv);
     attend_all(s);
@@ -315,16 +314,16 @@ static void norm_q_a(void *context, int64_t t, int thread) {
 static bool multiply_heads(pass *s, const weight *w, const float *x, int64_t x_head, int64_t ldx, float *y, int64_t y_head, int64_t ldy) {
     int heads = s->lp->n_heads;
     kern_group *groups = mem_zalloc((size_t)heads, sizeof *groups, s->e);
-    kern_weight *mats = mem_alloc((size_t)heads, sizeof *mats, s->e);
-    bool ok = groups && mats;
+    taken *mats = mem_alloc((size_t)heads, sizeof *mats, s->e);
+    bool ok = groups && mats, held = ok;
     for (int i = 0; ok && i < heads; i++) {
-        mats[i] = w->mat;
-        mats[i].data = (const char *)w->mat.data + w->stride * (size_t)i;
-        groups[i] = (kern_group){.w = {&mats[i]}, .count = 1, .x = x + i * x_head, .ldx = ldx, .n = s->n};
+        mats[i] = model_take(s->m, w, i);
+        groups[i] = (kern_group){.w = {&mats[i].mat}, .count = 1, .x = x + i * x_head, .ldx = ldx, .n = s->n};
         groups[i].y[0] = y + i * y_head;
         groups[i].ldy[0] = ldy;
     }
     ok = ok && kern_mul_groups(s->m->kern, s->run->pool, groups, heads, &s->run->scratch, s->e);
+    for (int i = 0; held && i < heads; i++) model_give(s->m, &mats[i]);
     mem_free(groups);
     mem_free(mats);
     return ok;
@@ -337,15 +336,13 @@ static bool latent_attention(pass *s) {
     s->q = s->qkv, s->k = s->q + s->n * q, s->v = s->k + s->n * wide;
     s->ldq = q, s->ldk = wide;
     if (p->q_rank) {
-        const kern_weight *const w[2] = {&l->q_a.mat, &l->kv_a.mat};
-        if (!kern_mul_many(s->m->kern, s->run->pool, w, 2, s->h, p->n_embd, s->n, (float *const[]){s->v, s->k}, (const int64_t[]){p->q_rank, wide},
-                           &s->run->scratch, s->e)) return false;
+        const weight *const w[2] = {&l->q_a, &l->kv_a};
+        if (!model_multiply(s->m, s->run, w, 2, s->h, p->n_embd, s->n, (float *const[]){s->v, s->k}, (const int64_t[]){p->q_rank, wide}, s->e)) return false;
         for_tokens(s, norm_q_a);
         if (!multiply(s, &l->q_b, s->v, p->q_rank, s->q, q)) return false;
     } else {
-        const kern_weight *const w[2] = {&l->q.mat, &l->kv_a.mat};
-        if (!kern_mul_many(s->m->kern, s->run->pool, w, 2, s->h, p->n_embd, s->n, (float *const[]){s->q, s->k}, (const int64_t[]){q, wide},
-                           &s->run->scratch, s->e)) return false;
+        const weight *const w[2] = {&l->q, &l->kv_a};
+        if (!model_multiply(s->m, s->run, w, 2, s->h, p->n_embd, s->n, (float *const[]){s->q, s->k}, (const int64_t[]){q, wide}, s->e)) return false;
     }
     /* The key expansion is moved to the query: q . (B c) = (B' q) . c */
     if (!multiply_heads(s, &l->k_b, s->q, p->k_dim, q, s->wide, wide, heads * wide)) return false;
@@ -380,8 +377,8 @@ static bool feed_forward(pass *s) {
     if (s->lp->experts) return model_experts(s->m, l, s->run, s->h, s->h, s->n, s->experts, s->expert_ints, s->e);
     bool ok;
     if (l->gate.mat.data) {
-        const kern_weight *const w[2] = {&l->gate.mat, &l->up.mat};
-        ok = kern_mul_many(s->m->kern, s->run->pool, w, 2, s->h, width, s->n, (float *const[]){s->gate, s->up}, (const int64_t[]){ff, ff}, &s->run->scratch, s->e);
+        const weight *const w[2] = {&l->gate, &l->up};
+        ok = model_multiply(s->m, s->run, w, 2, s->h, width, s->n, (float *const[]){s->gate, s->up}, (const int64_t[]){ff, ff}, s->e);
     } else {
         ok = multiply(s, &l->up, s->h, width, s->up, 2 * ff);
     }
@@ -428,6 +425,7 @@ static bool layer(pass *s, int index) {
     s->index = index;
     s->l = &s->m->layers[index];
     s->lp = &s->p->layers[index];
+    if (s->m->cache) weights_enter(s->m->cache, &s->run->walk, index);
     for_tokens(s, norm_attn);
     bool latent = (s->p->arch->traits & ARCH_LATENT) != 0;
     if (!(latent ? latent_attention(s) : attention(s))) return false;
@@ -449,7 +447,9 @@ static bool write_logits(pass *s, float *logits) {
             s->m->kern->rms_norm(s->h + rows * width, s->x + k * width, s->m->output_norm, width, p->eps);
     }
     if (rows == 0) return true;
-    if (!kern_mul(s->m->kern, s->run->pool, &s->m->output.mat, s->h, width, rows, logits, p->n_vocab, &s->run->scratch, s->e)) return false;
+    if (s->m->cache) weights_enter(s->m->cache, &s->run->walk, p->n_layers);
+    const weight *output = &s->m->output;
+    if (!model_multiply(s->m, s->run, &output, 1, s->h, width, rows, &logits, (const int64_t[]){p->n_vocab}, s->e)) return false;
     int64_t total = rows * p->n_vocab;
     if (p->logit_scale != 1)
         for (int64_t i = 0; i < total; i++) logits[i] *= p->logit_scale;

@@ -3,6 +3,7 @@
  *   params.c    hyperparameters, checked
  *   tensors.c   one table of tensor names and shapes, loaded and checked
  *   rope.c      rotation tables
+ *   product.c   products with weights, through the weight cache
  *   experts.c   routing and mixture of experts
  *   forward.c   the forward pass, top to bottom */
 #ifndef MODEL_MODEL_H
@@ -12,12 +13,14 @@
 #include "kernels/matmul.h"
 #include "kv/kv.h"
 #include "model/params.h"
+#include "weights/weights.h"
 
 /* A weight: one matrix, or with experts n of them of the same shape. data is NULL when the model has none. */
 typedef struct weight {
     kern_weight mat;       /* the first (or only) matrix */
     int n;
     size_t stride;         /* bytes from one matrix to the next */
+    int handle;            /* 1 + the first one's id in the weight cache; 0: it is not there */
 } weight;
 
 /* Matrices point into the file's mapping. Vectors are float, owned by the model; NULL when absent. */
@@ -49,6 +52,7 @@ typedef struct model {
     model_params params;
     const gguf *file;
     const kernels *kern;
+    weights *cache;        /* NULL: weights are used as they lie in the file */
     model_layer *layers;
     weight embed, output;
     float *output_norm;
@@ -64,6 +68,9 @@ void model_free(model *m);
 /* Memory that lives as long as the model. */
 void *model_own(model *m, size_t count, size_t size, err *e);
 
+/* Registers all matrices with w, which must be new and outlive the model, and uses them through it from then on. The caller starts it. */
+bool model_use_cache(model *m, weights *w, err *e);
+
 bool model_load_tensors(model *m, err *e);
 bool model_load_rope(model *m, err *e);
 
@@ -75,6 +82,7 @@ void rope_rotate(arch_rope style, float *head, int n_rot, const float *cosines, 
 /* Buffers of a forward pass, grown on demand; one per running pass. Zero-initialised is empty. */
 typedef struct model_run {
     pool *pool;
+    weights_walk walk;
     kern_scratch scratch;
     void *memory;
     size_t bytes;
@@ -96,6 +104,17 @@ typedef struct model_part {
 /* Computes all parts' tokens (MODEL_CHUNK at most in total) in one pass and extends their kv. logits receives n_vocab values for each
  * token that wants them, part after part. A token's results do not depend on what else is in the pass. On failure every kv is as before. */
 bool model_forward(const model *m, model_run *r, const model_part *parts, int n_parts, float *logits, err *e);
+
+/* A matrix in its ready form, held until it is given back. */
+typedef struct taken {
+    kern_weight mat;
+    const kern_weight *held;
+} taken;
+taken model_take(const model *m, const weight *w, int i); /* the ith of several */
+void model_give(const model *m, taken *t);
+/* Products of up to KERN_SHARED weights with the same x; y[i] has ldy[i] floats from token to token. */
+bool model_multiply(const model *m, model_run *r, const weight *const *w, int count, const float *x, int64_t ldx, int64_t n, float *const *y,
+                    const int64_t *ldy, err *e);
 
 /* The feed-forward part of a layer with experts, for n tokens: y = moe(x), where y may be x. Scratch floats and ints as model_experts_floats / _ints say. */
 bool model_experts(const model *m, const model_layer *l, model_run *r, const float *x, float *y, int n, float *scratch, int *ints, err *e);

@@ -277,3 +277,31 @@ bool model_load_tensors(model *m, err *e) {
     mem_free(used);
     return ok;
 }
+
+/* ---- the weight cache ---- */
+
+static bool cache_one(weights *cache, weight *w, const char *name, int when, bool from_file, err *e) {
+    if (!w->mat.data) return true;
+    int id = weights_add(cache, name, w->n, w->stride, when, &w->mat, from_file, e);
+    w->handle = id + 1;
+    return id >= 0;
+}
+
+bool model_use_cache(model *m, weights *cache, err *e) {
+    char name[128];
+    for (int i = 0; i < m->params.n_layers; i++) {
+        /* Parts of the older latent layout are made or cut from one tensor, which itself is not multiplied with. */
+        bool derived = m->layers[i].kv_b.mat.data != NULL;
+        for (int k = 0; k < N_RULES; k++) {
+            const rule *u = &rules[k];
+            if (u->vector || u->field == AT(kv_b)) continue;
+            bool part = u->field == AT(k_b) || u->field == AT(v_b);
+            snprintf(name, sizeof name, "blk.%d.%s", i, u->name);
+            if (!cache_one(cache, (weight *)(void *)((char *)&m->layers[i] + u->field), name, i, !(part && derived), e)) return false;
+        }
+    }
+    bool tied = m->output.mat.data == m->embed.mat.data;
+    if (!cache_one(cache, &m->output, tied ? "token_embd.weight" : "output.weight", m->params.n_layers, true, e)) return false;
+    m->cache = cache;
+    return true;
+}

@@ -19,6 +19,7 @@ static jval *find_binding(jscope *s, const jstr *name) {
 }
 
 void jinja_bind(jrun *r, jscope *s, const jstr *name, jval v) {
+    jinja_step(r, s->n / 8);
     jval *old = find_binding(s, name);
     if (old) {
         *old = v;

@@ -187,6 +187,7 @@ static jval missing_parameter(jrun *r, const jstr *name) {
 jval jinja_call_macro(jrun *r, const jmacro *m, const jargs *a) {
     const jnode *n = m->node;
     jinja_check_stack(r);
+    jinja_step(r, 1 + n->n * a->nkw / 8);
     jscope *s = jinja_scope(r, m->scope);
     bind_extra_keywords(r, s, m, a);
     bind_varargs(r, s, m, a);

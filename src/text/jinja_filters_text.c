@@ -204,9 +204,10 @@ static jval filter_striptags(jrun *r, jval self, jargs *a) {
         int32_t c = uni_decode(s->data + i, &n);
         if (c == '<') {
             bool comment = s->len - i >= 4 && memcmp(s->data + i, "<!--", 4) == 0;
-            const char *end = comment ? memmem(s->data + i, s->len - i, "-->", 3) : memchr(s->data + i, '>', s->len - i);
+            const jstr close = {.data = comment ? "-->" : ">", .len = comment ? 3 : 1};
+            const char *end = jinja_find_text(r, s->data + i, s->len - i, &close);
             if (end) {
-                n = (size_t)(end - (s->data + i)) + (comment ? 3 : 1);
+                n = (size_t)(end - (s->data + i)) + close.len;
                 continue;
             }
         }

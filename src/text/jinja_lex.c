@@ -93,7 +93,7 @@ static size_t after_close(const jlexer *x, size_t at, char sign) {
 
 static void skip_comment(jlexer *x, size_t tag) {
     size_t from = tag + 2 + (sign_at(x, tag + 2) ? 1 : 0);
-    const char *end = memmem(x->source + from, x->len - from, "#}", 2);
+    const char *end = jinja_find_text(x->r, x->source + from, x->len - from, &(jstr){.data = "#}", .len = 2});
     if (!end) lex_fail(x, "a comment {# has no end #}");
     size_t at = (size_t)(end - x->source);
     move_to(x, after_close(x, at, at > from ? sign_at(x, at - 1) : 0));

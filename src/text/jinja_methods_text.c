@@ -51,7 +51,7 @@ jval jinja_replace(jrun *r, const jstr *s, const jstr *from, const jstr *to, int
         }
     }
     while (from->len && count != 0) {
-        const char *hit = memmem(s->data + at, s->len - at, from->data, from->len);
+        const char *hit = jinja_find_text(r, s->data + at, s->len - at, from);
         if (!hit) break;
         size_t found = (size_t)(hit - s->data);
         jinja_add(r, &out, s->data + at, found - at);
@@ -193,7 +193,7 @@ static jval method_split(jrun *r, jval self, jargs *a) {
     if (!by) return marked(self, jval_list(split_blanks(r, self, most)));
     jlist *l = jinja_list(r, 0);
     size_t at = 0;
-    for (const char *hit; most != 0 && (hit = memmem(s->data + at, s->len - at, by->data, by->len)); most--) {
+    for (const char *hit; most != 0 && (hit = jinja_find_text(r, s->data + at, s->len - at, by)); most--) {
         jinja_append(r, l, part(r, self, at, (size_t)(hit - s->data)));
         at = (size_t)(hit - s->data) + by->len;
     }
@@ -283,7 +283,7 @@ static jval method_partition(jrun *r, jval self, jargs *a) {
     const jstr *by = separator_of(r, a->slot[0]), *s = self.s;
     if (!by) jinja_fail(r, HEARTH_FORMAT, "partition needs a separator");
     jinja_scan(r, s->len);
-    const char *hit = memmem(s->data, s->len, by->data, by->len);
+    const char *hit = jinja_find_text(r, s->data, s->len, by);
     size_t at = hit ? (size_t)(hit - s->data) : s->len;
     if (!hit) return three(r, self, self, jinja_text(r, ""), jinja_text(r, ""));
     return three(r, self, part(r, self, 0, at), part(r, self, at, at + by->len), part(r, self, at + by->len, s->len));
@@ -417,7 +417,7 @@ static int64_t place(jrun *r, jval self, const jargs *a, bool last) {
     if (last) {
         at = find_last(r, s, from, to, needle);
     } else {
-        const char *hit = memmem(s->data + from, to - from, needle->data, needle->len);
+        const char *hit = jinja_find_text(r, s->data + from, to - from, needle);
         at = hit ? (size_t)(hit - s->data) : SIZE_MAX;
     }
     return at == SIZE_MAX ? -1 : (int64_t)uni_count(s->data, at);
@@ -440,7 +440,7 @@ static jval method_count(jrun *r, jval self, jargs *a) {
     if (!window(r, self, a->slot[1], a->slot[2], &from, &to)) return jval_int(0);
     jinja_scan(r, s->len);
     if (needle->len == 0) return jval_int((int64_t)uni_count(s->data + from, to - from) + 1);
-    for (const char *hit; (hit = memmem(s->data + from, to - from, needle->data, needle->len)); n++)
+    for (const char *hit; (hit = jinja_find_text(r, s->data + from, to - from, needle)); n++)
         from = (size_t)(hit - s->data) + needle->len;
     return jval_int(n);
 }

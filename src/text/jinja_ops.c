@@ -182,8 +182,7 @@ bool jinja_contains(jrun *r, jval c, jval v) {
             jinja_need_defined(r, v);
             jinja_fail(r, HEARTH_FORMAT, "'in <string>' requires string as left operand, not %s", jinja_type_name(v));
         }
-        jinja_scan(r, c.s->len);
-        return memmem(c.s->data, c.s->len, v.s->data, v.s->len) != NULL;
+        return jinja_find_text(r, c.s->data, c.s->len, v.s) != NULL;
     case J_DICT: return jinja_dict_get(r, c.d, v) != NULL;
     case J_RANGE: jinja_step(r, c.range->n / 8); return range_contains(c.range, v);
     case J_LIST:
@@ -294,8 +293,9 @@ jval jinja_substring(jrun *r, jval v, size_t start, size_t len) {
     const jstr *s = v.s;
     size_t chars = jinja_chars(r, v.s), from = start, bytes = len;
     if (chars != s->len) {
-        jinja_scan(r, start + len);
-        from = uni_offset(s->data, s->len, start);
+        size_t behind = chars - start; /* characters from start to the end */
+        jinja_step(r, 1 + ((start < behind ? start : behind) + len) / 16);
+        from = start < behind ? uni_offset(s->data, s->len, start) : uni_offset_back(s->data, s->len, behind);
         bytes = uni_offset(s->data + from, s->len - from, len);
     }
     jval part = jinja_str(r, s->data + from, bytes);

@@ -68,7 +68,10 @@ static size_t name_slot(const jparser *p, const char *text, size_t len) {
     uint64_t h = 1469598103934665603u;
     for (size_t i = 0; i < len; i++) h = (h ^ (unsigned char)text[i]) * 1099511628211u;
     size_t at = (h ^ h >> 29) & (p->names_cap - 1);
-    while (p->names[at] && (p->names[at]->len != len || memcmp(p->names[at]->data, text, len) != 0)) at = (at + 1) & (p->names_cap - 1);
+    while (p->names[at] && (p->names[at]->len != len || memcmp(p->names[at]->data, text, len) != 0)) {
+        at = (at + 1) & (p->names_cap - 1);
+        jinja_step(p->r, 1); /* names chosen to collide are a kind of attack, too */
+    }
     return at;
 }
 

@@ -55,6 +55,14 @@ size_t uni_offset(const char *s, size_t len, size_t n) {
     return at;
 }
 
+size_t uni_offset_back(const char *s, size_t len, size_t n) {
+    while (n > 0 && len > 0) {
+        len = uni_back(s, len);
+        n--;
+    }
+    return len;
+}
+
 bool uni_space(int32_t c) {
     if (c < 0x80) return c == ' ' || (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x1F);
     return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||

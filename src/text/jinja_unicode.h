@@ -17,6 +17,8 @@ size_t uni_encode(int32_t c, char out[4]);
 size_t uni_count(const char *s, size_t len);
 /* Byte offset of the nth character, at most len. */
 size_t uni_offset(const char *s, size_t len, size_t n);
+/* Byte offset of the nth character from the end. */
+size_t uni_offset_back(const char *s, size_t len, size_t n);
 
 bool uni_space(int32_t c);
 bool uni_line_break(int32_t c);

@@ -24,6 +24,20 @@ size_t jinja_chars(jrun *r, jstr *s) {
     return s->chars;
 }
 
+const char *jinja_find_text(jrun *r, const char *text, size_t len, const jstr *needle) {
+    const char *p = text, *end = text + len;
+    if (needle->len == 0) return text;
+    while ((size_t)(end - p) >= needle->len) {
+        const char *first = memchr(p, needle->data[0], (size_t)(end - p) - needle->len + 1);
+        if (!first) break;
+        jinja_step(r, 1 + ((size_t)(first - p) + needle->len) / 64);
+        if (memcmp(first, needle->data, needle->len) == 0) return first;
+        p = first + 1;
+    }
+    jinja_scan(r, (size_t)(end - p));
+    return NULL;
+}
+
 jval jinja_concat(jrun *r, jval a, jval b) {
     if (b.s->len == 0) return a;
     if (a.s->len == 0) return b;

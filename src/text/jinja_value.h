@@ -270,6 +270,8 @@ int64_t jinja_int(jval v);
 /* Length, or SIZE_MAX for what has none. */
 size_t jinja_length(jrun *r, jval v);
 size_t jinja_chars(jrun *r, jstr *s);
+/* The first place of the needle in a text, or NULL; what it costs counts as steps. */
+const char *jinja_find_text(jrun *r, const char *text, size_t len, const jstr *needle);
 
 /* Iteration over anything iterable; the source may grow or shrink meanwhile. */
 typedef struct jiter {

@@ -199,8 +199,8 @@ static void check_preloaded(weights *w) {
 }
 
 void weights_enter(weights *w, weights_walk *walk, int to) {
-    int from = walk->stage;
-    walk->stage = to;
+    int from = walk->place - 1;
+    walk->place = to + 1;
     if (!w->total || to < 0 || to >= w->n_stages) return;
     bool first = !atomic_load_explicit(&w->first_seen, memory_order_relaxed) && !atomic_exchange(&w->first_seen, true);
     bool again = from >= 0 && to <= from; /* a pass has ended and the next begins */

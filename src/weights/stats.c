@@ -18,7 +18,7 @@ static uint64_t raw_bytes(const entry *e) {
 /* One entry, counted up to the last roll. */
 static weights_entry_stats entry_stats(const entry *e) {
     bool ready = e->product && cache_ready(e);
-    weights_entry_stats s = {.name = e->name, .slice = e->slice, .stage = e->stage, .form = ready ? WEIGHTS_PACKED : WEIGHTS_RAW,
+    weights_entry_stats s = {.name = e->name, .slice = e->slice, .layer = e->stage, .packed = ready,
                              .mapped = ready && e->in_map, .pinned = e->pins > 0, .bytes = ready ? e->bytes : raw_bytes(e), .requests = e->requests,
                              .misses = e->misses, .evictions = e->evictions, .makes = e->makes, .last_minute = ring_sum(&e->minute)};
     /* A request that is on its way is counted as one before it may be counted as a miss. */
@@ -37,11 +37,11 @@ weights_stats weights_get_stats(weights *w) {
     for (int i = 0; i < w->n; i++) {
         const entry *e = &w->entries[i];
         weights_entry_stats one = entry_stats(e);
-        s.bytes[one.form] += one.bytes;
+        *(one.packed ? &s.packed_bytes : &s.raw_bytes) += one.bytes;
         if (one.mapped) s.mapped_bytes += one.bytes;
         if (!e->product) continue;
         s.entries++;
-        s.ready += one.form == WEIGHTS_PACKED;
+        s.ready += one.packed;
         s.requests += one.requests;
         s.hits += one.hits;
         s.misses += one.misses;

@@ -1,4 +1,4 @@
-/* weights.h: the weight cache. A matrix can lie in memory in several forms: raw (in the mapping of the model file) and packed (the same bits in the
+/* weights.h: the weight cache. A matrix can lie in memory in two forms: raw (in the mapping of the model file) and packed (the same bits in the
  * order the kernels like). Packed forms are made once, kept under one budget of bytes, and written to a file that the next start maps.
  *
  *   cache.c        entries: request, make once, pin, evict
@@ -21,19 +21,13 @@
 
 typedef struct weights weights;
 
-typedef enum weights_form {
-    WEIGHTS_RAW,
-    WEIGHTS_PACKED,
-    WEIGHTS_FORMS,
-} weights_form;
-
 typedef enum weights_preload {
     WEIGHTS_PRELOAD_NONE,
     WEIGHTS_PRELOAD_CRITICAL, /* the output matrix and the first quarter of the layers */
     WEIGHTS_PRELOAD_ALL,
 } weights_preload;
 
-#define WEIGHTS_AUTO UINT64_MAX
+#define WEIGHTS_AUTO HEARTH_AUTO
 
 typedef struct weights_options {
     uint64_t memory;         /* bytes of all packed forms, mapped ones too; WEIGHTS_AUTO: what the machine has to spare */
@@ -74,47 +68,18 @@ void weights_release(weights *w, const kern_weight *acquired);
 bool weights_pin(weights *w, int id);
 void weights_unpin(weights *w, int id);
 
-/* Tells where a pass is, before the first request of each stage. The walk is the pass's own memory of where it was; start with WEIGHTS_WALK. */
+/* Tells where a pass is, before the first request of each stage. The walk is the caller's memory of where it was, from pass to pass. */
 typedef struct weights_walk {
-    int stage;
+    int place; /* 1 + the stage; 0: none yet */
 } weights_walk;
-#define WEIGHTS_WALK ((weights_walk){-1})
 void weights_enter(weights *w, weights_walk *walk, int to);
 
 /* ---- statistics ---- */
 
-typedef struct weights_stats {
-    int entries, ready;          /* matrices that have a packed form, and how many are ready now */
-    uint64_t requests;           /* for matrices that have a packed form */
-    uint64_t hits, misses;       /* ready at the request, or not */
-    uint64_t waits;              /* requests that waited for another thread's making */
-    uint64_t evictions, makes, prefetches;
-    double hit_rate;             /* hits / requests; 1 when there were none */
-    uint64_t bytes[WEIGHTS_FORMS]; /* of the forms that requests get now */
-    uint64_t mapped_bytes;       /* the part of the packed bytes that lies in the mapped file */
-    uint64_t packed_total;       /* if all were packed */
-    uint64_t memory, used;       /* the budget, and what it holds */
-    bool memory_auto;
-    double make_seconds, saved_seconds; /* spent on making; what hits would have cost */
-    double preload_seconds;
-    int preloaded, lost;         /* made ready at start; of those, not ready at the first request */
-    bool mapped;                 /* a packed file of an earlier start is in use */
-    bool written;                /* this process wrote one */
-} weights_stats;
+typedef hearth_weights_stats weights_stats;
 weights_stats weights_get_stats(weights *w);
 
-typedef struct weights_entry_stats {
-    const char *name;            /* owned by the cache */
-    int slice;                   /* which expert; -1 for a plain matrix */
-    int stage;
-    weights_form form;           /* that a request gets now */
-    bool mapped, pinned;
-    uint64_t bytes;              /* of that form */
-    uint64_t requests, hits, misses, evictions, makes;
-    double make_seconds;         /* mean cost of making it, 0 when never made */
-    double saved_seconds;
-    uint32_t last_minute;        /* requests */
-} weights_entry_stats;
+typedef hearth_weight_stats weights_entry_stats;
 int weights_count(const weights *w);
 weights_entry_stats weights_entry_get(weights *w, int id);
 /* The most requested of the last minute, most first; returns how many were written to ids. */

@@ -167,8 +167,8 @@ static bool kit_holds(const kern_weight *m) {
 static int kit_pass(kit *k, weights_walk *walk, bool check) {
     int packed = 0;
     for (int i = 0; i < k->n; i++) {
-        int to = weights_entry_get(k->w, i).stage;
-        if (to != walk->stage || i == 0) weights_enter(k->w, walk, to);
+        int to = weights_entry_get(k->w, i).layer;
+        if (to + 1 != walk->place || i == 0) weights_enter(k->w, walk, to);
         const kern_weight *m = weights_acquire(k->w, i);
         packed += check ? kit_holds(m) : m->packed != NULL;
         weights_release(k->w, m);

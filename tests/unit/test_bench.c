@@ -44,7 +44,7 @@ static const char *make_model(const char *name, float scale) {
     static int turn;
     builder b = {0};
     add_text(&b, "general.architecture", "llama");
-    add_text(&b, "general.name", "a <tiny> & plain one");
+    add_text(&b, "general.name", "a <tiny> & plain one\xff");
     add_u32(&b, "llama.block_count", 1);
     add_u32(&b, "llama.context_length", CONTEXT);
     add_u32(&b, "llama.embedding_length", EMBD);
@@ -144,6 +144,7 @@ static void json_has_the_promised_form(void **state) {
     assert_string_equal(json_string_value(json_object_get(o, "cpu")), "ref");
     json_t *m = json_object_get(o, "model");
     assert_string_equal(json_string_value(json_object_get(m, "path")), model);
+    assert_string_equal(json_string_value(json_object_get(m, "name")), "a <tiny> & plain one\\xFF");
     assert_int_equal(json_integer_value(json_object_get(m, "parameters")), EMBD * VOCAB + 3 * EMBD + 3 * EMBD * EMBD + 3 * EMBD * FF);
     positive(json_object_get(o, "limits"), "read_bytes_per_second");
     json_decref(o);
@@ -214,6 +215,10 @@ static void start_is_timed(void **state) {
     positive(start, "cold_seconds");
     assert_int_equal(json_array_size(json_object_get(o, "results")), 0);
     json_decref(o);
+    assert_int_equal(BENCH("--start", "-p0", "-n0", QUICK, "--", model), 0); /* all arguments reach the one that is started */
+    must_hold(&out, "exec to first token");
+    assert_int_equal(BENCH(model, "--start", "--cpu", "abacus"), 1);
+    must_hold(&errors, "hearth started anew failed with status 1: hearth: ");
     assert_int_equal(BENCH(model, "--first-token", "--cpu", "ref"), 0);
     char *end;
     long token = strtol(out.data, &end, 10);
@@ -263,7 +268,7 @@ static void plot_is_drawn(void **state) {
     assert_int_equal(strncmp(svg.data, "<svg ", 5), 0);
     must_hold(&svg, "prefill 4</text>");
     must_hold(&svg, "decode 2</text>");
-    must_hold(&svg, "a &lt;tiny> &amp; plain one");
+    must_hold(&svg, "a &lt;tiny> &amp; plain one\\xFF");
     must_hold(&svg, "</svg>\n");
     buf_free(&svg);
     assert_int_equal(BENCH(model, "-p", "4", "-n", "0", QUICK, "--plot", "/nonexistent/plot.svg"), 1);

@@ -106,7 +106,7 @@ static void filters_give_the_expected_distribution(void **state) {
         for (int round = 0; round < 4; round++) {
             float logits[N];
             double p[N];
-            int n = round == 0 ? 3 : round == 1 ? 65 : N, hits[N] = {0}, draws = 5000;
+            int n = round == 0 ? 3 : round == 1 ? 65 : N, hits[N] = {0}, draws = 2000;
             candidate work[N];
             err e = {0};
             for (int i = 0; i < n; i++) logits[i] = (float)(rng_normal(&r) * (round + 1));

@@ -66,7 +66,7 @@ static void concurrent_first_uses_make_it_once(void **state) {
     assert_true(st.misses >= (uint64_t)k.n);
     assert_int_equal(st.makes, k.n);
     assert_int_equal(st.used, TOTAL);
-    weights_walk walk = WEIGHTS_WALK;
+    weights_walk walk = {0};
     assert_int_equal(kit_pass(&k, &walk, true), k.n);
     kit_close(&k);
     pthread_barrier_destroy(&together);
@@ -84,7 +84,7 @@ static void preload_makes_what_it_says(void **state) {
         const int want[] = {0, 2 * 4 + 1, 33};
         assert_int_equal(st.preloaded, want[p]);
         assert_int_equal(st.ready, want[p]);
-        weights_walk walk = WEIGHTS_WALK;
+        weights_walk walk = {0};
         assert_int_equal(kit_pass(&k, &walk, true), k.n);
         st = weights_get_stats(k.w);
         assert_int_equal(st.misses, k.n - want[p]);
@@ -102,7 +102,7 @@ static void a_circle_that_does_not_fit_is_hit_in_proportion(void **state) {
         o.now = test_clock;
         kit k;
         kit_open(&k, model_path(&small, "small"), &o);
-        weights_walk walk = WEIGHTS_WALK;
+        weights_walk walk = {0};
         kit_pass(&k, &walk, false);
         weights_stats before = weights_get_stats(k.w);
         for (int i = 0; i < 20; i++) {
@@ -123,13 +123,13 @@ static void larger_than_the_budget_is_used_and_not_kept(void **state) {
     weights_options o = kit_options(MATRIX + MATRIX / 2);
     kit k;
     kit_open(&k, model_path(&small, "small"), &o);
-    weights_walk walk = WEIGHTS_WALK;
+    weights_walk walk = {0};
     assert_int_equal(kit_pass(&k, &walk, true), 1); /* the one that was preloaded; the output is larger than all there is */
     assert_false(weights_pin(k.w, k.n - 1));
     kit_close(&k);
     o.memory = 0;
     kit_open(&k, model_path(&small, "small"), &o);
-    assert_int_equal(kit_pass(&k, &(weights_walk){-1}, true), 0);
+    assert_int_equal(kit_pass(&k, &(weights_walk){0}, true), 0);
     assert_int_equal(k.warnings, 0);
     kit_close(&k);
 }
@@ -144,11 +144,11 @@ static void what_is_held_or_pinned_stays(void **state) {
     assert_true(weights_pin(k.w, 5));
     const kern_weight *held = weights_acquire(k.w, 7);
     assert_non_null(held->packed);
-    weights_walk walk = WEIGHTS_WALK;
+    weights_walk walk = {0};
     for (int i = 0; i < 3; i++) kit_pass(&k, &walk, true);
     assert_true(kit_holds(held));
     assert_true(weights_entry_get(k.w, 5).pinned);
-    assert_int_equal(weights_entry_get(k.w, 5).form, WEIGHTS_PACKED);
+    assert_int_equal(weights_entry_get(k.w, 5).packed, true);
     assert_int_equal(weights_entry_get(k.w, 5).evictions, 0);
     assert_int_equal(weights_entry_get(k.w, 7).evictions, 0);
     assert_true(weights_get_stats(k.w).evictions > 20);
@@ -171,7 +171,7 @@ static void frequency_over_the_window_decides(void **state) {
     /* Two of every layer's experts are hot, then two others; within some windows the plan has followed. */
     for (int phase = 0; phase < 2; phase++) {
         uint64_t hits = 0, asked = 0;
-        weights_walk walk = WEIGHTS_WALK;
+        weights_walk walk = {0};
         for (int pass = 0; pass < 60; pass++) {
             for (int layer = 0; layer < 4; layer++) {
                 weights_enter(k.w, &walk, layer);
@@ -208,7 +208,7 @@ static void made_ahead_is_ready_in_time(void **state) {
         o.now = test_clock;
         kit k;
         kit_open(&k, model_path(&small, "small"), &o);
-        weights_walk walk = WEIGHTS_WALK;
+        weights_walk walk = {0};
         for (int pass = 0; pass < 6; pass++) {
             for (int i = 0; i < k.n; i++) {
                 if (i % 4 == 0) {
@@ -234,9 +234,9 @@ static void self_check_tells_what_was_lost(void **state) {
     kit k;
     kit_open(&k, model_path(&small, "small"), &o);
     for (int i = 0; i < 33; i++)
-        if (weights_entry_get(k.w, i).form == WEIGHTS_RAW) {
+        if (!weights_entry_get(k.w, i).packed) {
             assert_true(weights_pin(k.w, i)); /* pushes out a preloaded one */
-            weights_enter(k.w, &(weights_walk){-1}, 0);
+            weights_enter(k.w, &(weights_walk){0}, 0);
             assert_non_null(strstr(weights_self_check(k.w), "of 17 matrices made ready at start 1"));
             assert_int_equal(k.warnings, 1);
             assert_true(weights_get_stats(k.w).lost > 0);
@@ -252,13 +252,13 @@ static void raw_only_kernels_cost_nothing(void **state) {
     weights_options o = kit_options(TOTAL);
     kit k;
     assert_true(kit_open_with(&k, model_path(&small, "small"), &o, kernels_find("ref", &e), 2));
-    weights_walk walk = WEIGHTS_WALK;
+    weights_walk walk = {0};
     assert_int_equal(kit_pass(&k, &walk, true), 0);
     weights_stats st = weights_get_stats(k.w);
     assert_int_equal(st.entries, 0);
     assert_int_equal(st.requests, 0);
     assert_true(st.hit_rate == 1);
-    assert_int_equal(st.bytes[WEIGHTS_RAW], TOTAL);
+    assert_int_equal(st.raw_bytes, TOTAL);
     kit_close(&k);
 }
 
@@ -271,7 +271,7 @@ typedef struct player {
 static void *play(void *arg) {
     player *p = arg;
     uint64_t r = p->seed;
-    weights_walk walk = WEIGHTS_WALK;
+    weights_walk walk = {0};
     const kern_weight *held[4] = {0};
     for (int i = 0; i < 400; i++) {
         uint64_t x = rng_next(&r);
@@ -326,7 +326,7 @@ static void short_memory_is_an_error_or_costs_speed(void **state) {
         bool ok = kit_open_with(&k, path, &o, &kit_kernels, 1);
         bool reached = mem_count() >= n;
         mem_fail_nth(0);
-        if (ok) kit_pass(&k, &(weights_walk){-1}, true);
+        if (ok) kit_pass(&k, &(weights_walk){0}, true);
         kit_close(&k);
         if (!reached) break;
     }

@@ -59,7 +59,7 @@ static int start_packs(const char *model, const weights_options *o, kit *k) {
     atomic_store(&kit_packed, 0);
     kit_open(k, model, o);
     int packed_at_start = atomic_load(&kit_packed);
-    weights_walk walk = WEIGHTS_WALK;
+    weights_walk walk = {0};
     int ready = kit_pass(k, &walk, true);
     if (o->memory >= TOTAL && o->preload == WEIGHTS_PRELOAD_ALL) assert_int_equal(ready, k->n);
     kit_close(k);
@@ -90,14 +90,14 @@ static void the_second_start_maps_what_the_first_wrote(void **state) {
     assert_true(st.mapped && !st.written);
     assert_int_equal(st.mapped_bytes, TOTAL);
     assert_int_equal(st.used, TOTAL);
-    kit_pass(&k, &(weights_walk){-1}, true);
+    kit_pass(&k, &(weights_walk){0}, true);
     assert_true(weights_get_stats(k.w).saved_seconds > 0); /* known from the file */
     kit_close(&k);
     /* Half of the memory: the rest is streamed through the mapping. */
     o.memory = TOTAL / 2;
     o.prefetch = 1;
     kit_open(&k, model, &o);
-    weights_walk walk = WEIGHTS_WALK;
+    weights_walk walk = {0};
     for (int i = 0; i < 6; i++) kit_pass(&k, &walk, true);
     st = weights_get_stats(k.w);
     assert_true(st.used <= st.memory && st.hit_rate >= 0.45);
@@ -227,14 +227,14 @@ static void any_failing_file_call_costs_only_the_file(void **state) {
             gguf_close(g);
             file_fail_nth(n);
             bool ok = kit_open_with(&k, model, &o, &kit_kernels, 1);
-            if (ok) kit_pass(&k, &(weights_walk){-1}, true);
+            if (ok) kit_pass(&k, &(weights_walk){0}, true);
             kit_close(&k);
             bool reached = file_count() >= n;
             file_fail_nth(0);
             if (n > 2) assert_true(ok); /* the first calls are those that open the model */
             assert_true(k.warnings <= 2);
             kit_open(&k, model, &o);
-            kit_pass(&k, &(weights_walk){-1}, true);
+            kit_pass(&k, &(weights_walk){0}, true);
             kit_close(&k);
             if (!reached) break;
             assert_true(n < 199);
@@ -265,7 +265,7 @@ static void killing_at_any_moment_leaves_nothing_wrong(void **state) {
         waitpid(pid, NULL, 0);
         kit k;
         kit_open(&k, model, &o);
-        kit_pass(&k, &(weights_walk){-1}, true);
+        kit_pass(&k, &(weights_walk){0}, true);
         assert_int_equal(k.warnings, 0); /* what is there is whole */
         kit_close(&k);
     }

@@ -1,0 +1,31 @@
+/* product.c: products with weights. Each weight is held in the cache while it is used, in whatever form is ready; all forms give the same bits. */
+#include "model/model.h"
+
+taken model_take(const model *m, const weight *w, int i) {
+    taken t = {.mat = w->mat};
+    if (m->cache && w->handle) {
+        t.held = weights_acquire(m->cache, w->handle - 1 + i);
+        t.mat = *t.held;
+    } else {
+        t.mat.data = (const char *)w->mat.data + w->stride * (size_t)i;
+    }
+    return t;
+}
+
+void model_give(const model *m, taken *t) {
+    if (t->held) weights_release(m->cache, t->held);
+    t->held = NULL;
+}
+
+bool model_multiply(const model *m, model_run *r, const weight *const *w, int count, const float *x, int64_t ldx, int64_t n, float *const *y,
+                    const int64_t *ldy, err *e) {
+    taken t[KERN_SHARED];
+    const kern_weight *mats[KERN_SHARED] = {0};
+    for (int i = 0; i < count; i++) {
+        t[i] = model_take(m, w[i], 0);
+        mats[i] = &t[i].mat;
+    }
+    bool ok = kern_mul_many(m->kern, r->pool, mats, count, x, ldx, n, y, ldy, &r->scratch, e);
+    for (int i = 0; i < count; i++) model_give(m, &t[i]);
+    return ok;
+}

@@ -160,27 +160,31 @@ static void panel_pack(const panel_type *p, uint8_t *dst, const void *src, int64
     }
 }
 
-/* All widths of a tile, as constants. */
+/* All tokens of a tile. One token, four and a full tile have a function of their own, the rest goes in parts of up to four. */
 #if TILE_STEP == 8
-#define TILE_CASES(ONE)                                                                                                                   \
-    switch (w) {                                                                                                                          \
-    case 1: ONE(acc, chunk, blocks, x, 1, ahead, 0, 1); break;                                                                                                          \
-    case 2: ONE(acc, chunk, blocks, x, 2, ahead, 0, 2); break;                                                                                                          \
-    case 3: ONE(acc, chunk, blocks, x, 3, ahead, 0, 3); break;                                                                                                          \
-    case 4: ONE(acc, chunk, blocks, x, 4, ahead, 0, 4); break;                                                                                                          \
-    case 5: ONE(acc, chunk, blocks, x, 5, ahead, 0, 5); break;                                                                                                          \
-    case 6: ONE(acc, chunk, blocks, x, 6, ahead, 0, 6); break;                                                                                                          \
-    case 7: ONE(acc, chunk, blocks, x, 7, ahead, 0, 7); break;                                                                                                          \
-    default: ONE(acc, chunk, blocks, x, 8, ahead, 0, 8); break;                                                                                                         \
+#define TILE_FULL(ONE)                                                                                                                    \
+    if (w == 1) {                                                                                                                         \
+        ONE(acc, chunk, blocks, x, 1, ahead, 0, 1);                                                                                       \
+        return;                                                                                                                           \
+    }                                                                                                                                     \
+    if (w == 4) {                                                                                                                         \
+        ONE(acc, chunk, blocks, x, 4, ahead, 0, 4);                                                                                       \
+        return;                                                                                                                           \
+    }                                                                                                                                     \
+    if (w == 8) {                                                                                                                         \
+        ONE(acc, chunk, blocks, x, 8, ahead, 0, 8);                                                                                       \
+        return;                                                                                                                           \
     }
 #else
-#define TILE_CASES(ONE)                                                                                                                   \
-    int t = 0;                                                                                                                            \
-    for (; t + 4 <= w; t += 4) ONE(acc, chunk, blocks, x, w, ahead, t, 4);                                                                                              \
-    if (w - t == 3) ONE(acc, chunk, blocks, x, w, ahead, t, 3);                                                                                                         \
-    else if (w - t == 2) ONE(acc, chunk, blocks, x, w, ahead, t, 2);                                                                                                    \
-    else if (w - t == 1) ONE(acc, chunk, blocks, x, w, ahead, t, 1);
+#define TILE_FULL(ONE)
 #endif
+#define TILE_CASES(ONE)                                                                                                                   \
+    TILE_FULL(ONE)                                                                                                                        \
+    int t = 0;                                                                                                                            \
+    for (; t + 4 <= w; t += 4) ONE(acc, chunk, blocks, x, w, ahead, t, 4);                                                                \
+    if (w - t == 3) ONE(acc, chunk, blocks, x, w, ahead, t, 3);                                                                           \
+    else if (w - t == 2) ONE(acc, chunk, blocks, x, w, ahead, t, 2);                                                                      \
+    else if (w - t == 1) ONE(acc, chunk, blocks, x, w, ahead, t, 1);
 
 /* The functions of one type, from its pack, unpack and traits. */
 #define PANEL_TYPE(name, block_columns, block_bytes, chunk_bytes)                                                                          \

@@ -41,7 +41,7 @@ static const char *const greedy[] = {
     "{% set l = [1] %}{% for i in l %}{% do l.append(i) %}{% endfor %}",
     "{% set l = [1] %}{% for i in range(100) %}{% do l.extend(l) %}{% endfor %}",
     "{% set ns = namespace(l=[]) %}{% for i in range(100) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l }}",
-    "{% set ns = namespace(l=[]) %}{% for i in range(100) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l == ns.l|list }}",
+    "{% set ns = namespace(l=[], m=[]) %}{% for i in range(100) %}{% set ns.l = [ns.l, ns.l] %}{% set ns.m = [ns.m, ns.m] %}{% endfor %}{{ ns.l == ns.m }}",
     "{% set ns = namespace(l=[]) %}{% for i in range(100) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l|tojson }}",
     "{% set ns = namespace(t=()) %}{% for i in range(100) %}{% set ns.t = (ns.t, ns.t) %}{% endfor %}{{ {ns.t: 1} }}",
     "{% set l = [] %}{% do l.append(l) %}{{ l }}",

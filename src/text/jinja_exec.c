@@ -51,7 +51,7 @@ static bool advance(jrun *r, jloop *l) {
 /* How many items there are in all; a loop with a test has to look at the rest now. */
 static int64_t loop_length(jrun *r, jloop *l) {
     if (l->length != SIZE_MAX) return (int64_t)l->length;
-    if (!l->test_scope) {
+    if (!l->test_scope && !(l->it.source.kind == J_LIST && l->it.source.l->view == JVIEW_STREAM)) {
         l->length = jinja_length(r, l->it.source);
         return (int64_t)l->length;
     }

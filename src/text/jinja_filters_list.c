@@ -36,6 +36,7 @@ static jlist *attribute_path(jrun *r, jval attribute) {
 typedef struct keying {
     jlist **paths; /* several for sort's attribute="a,b" */
     size_t n;
+    bool in_list; /* the key is a list even of one: lists compare equal items first, so that undefined ones do no harm */
     bool fold_case;
     jval otherwise; /* in place of what is undefined; J_ABSENT: nothing */
 } keying;
@@ -50,7 +51,7 @@ static jval follow(jrun *r, jval item, const jlist *path, jval otherwise) {
 
 static jval key_of(jrun *r, const void *context, jval item) {
     const keying *k = context;
-    jlist *keys = k->n > 1 ? jinja_list(r, k->n) : NULL;
+    jlist *keys = k->in_list ? jinja_list(r, k->n) : NULL;
     for (size_t i = 0; i < k->n; i++) {
         jval v = follow(r, item, k->paths[i], k->otherwise);
         if (k->fold_case && v.kind == J_STR) v = uni_map_case(r, v.s, UNI_LOWER);
@@ -67,9 +68,13 @@ static keying one_key(jrun *r, jval attribute, bool fold_case) {
 }
 
 static keying several_keys(jrun *r, jval attribute, bool fold_case) {
-    if (attribute.kind != J_STR) return one_key(r, attribute, fold_case);
+    keying k = {.fold_case = fold_case, .in_list = true};
+    if (attribute.kind != J_STR) {
+        k = one_key(r, attribute, fold_case);
+        k.in_list = jarg_given(attribute);
+        return k;
+    }
     const jstr *s = attribute.s;
-    keying k = {.fold_case = fold_case};
     for (size_t i = 0; i < s->len; i++) k.n += s->data[i] == ',';
     k.paths = jinja_alloc(r, ++k.n, sizeof *k.paths);
     for (size_t i = 0, at = 0; i < k.n; i++) {
@@ -153,9 +158,9 @@ static jval filter_dictsort(jrun *r, jval self, jargs *a) {
 
 static jval filter_items(jrun *r, jval self, jargs *a) {
     (void)a;
-    if (self.kind == J_UNDEFINED) return jval_list(jinja_list(r, 0));
+    if (self.kind == J_UNDEFINED) return jval_stream(jinja_list(r, 0));
     if (self.kind != J_DICT) jinja_fail(r, HEARTH_FORMAT, "Can only get item pairs from a mapping.");
-    return jval_list(pairs_of(r, self.d));
+    return jval_stream(pairs_of(r, self.d));
 }
 
 static jval filter_unique(jrun *r, jval self, jargs *a) {
@@ -170,7 +175,7 @@ static jval filter_unique(jrun *r, jval self, jargs *a) {
         jinja_dict_set(r, seen, key, jval_of(J_NONE));
         jinja_append(r, l, item);
     }
-    return jval_list(l);
+    return jval_stream(l);
 }
 
 static jval filter_groupby(jrun *r, jval self, jargs *a) {
@@ -236,6 +241,7 @@ static jval filter_last(jrun *r, jval self, jargs *a) {
     size_t n = jinja_length(r, self);
     if (n == 0) return jinja_undefined_hint(r, "No last item, sequence was empty.");
     if (self.kind == J_DICT) return self.d->e[n - 1].key;
+    if (self.kind == J_LIST || self.kind == J_TUPLE) return self.l->v[self.l->n - 1];
     return jinja_item(r, self, jval_int(-1));
 }
 
@@ -261,7 +267,7 @@ static jval filter_reverse(jrun *r, jval self, jargs *a) {
         l->v[i] = l->v[l->n - 1 - i];
         l->v[l->n - 1 - i] = v;
     }
-    return jval_list(l);
+    return jval_stream(l);
 }
 
 static jval filter_join(jrun *r, jval self, jargs *a) {
@@ -284,7 +290,7 @@ static jval filter_batch(jrun *r, jval self, jargs *a) {
         jinja_append(r, row, item);
     }
     for (; row && jarg_given(a->slot[1]) && (int64_t)row->n < size; jinja_step(r, 1)) jinja_append(r, row, a->slot[1]);
-    return jval_list(all);
+    return jval_stream(all);
 }
 
 static jval filter_slice(jrun *r, jval self, jargs *a) {
@@ -299,7 +305,7 @@ static jval filter_slice(jrun *r, jval self, jargs *a) {
         if (jarg_given(a->slot[1]) && i >= extra) jinja_append(r, part, a->slot[1]);
         jinja_append(r, all, jval_list(part));
     }
-    return jval_list(all);
+    return jval_stream(all);
 }
 
 /* ---- map, select, reject ---- */
@@ -316,7 +322,7 @@ static jval filter_map(jrun *r, jval self, jargs *a) {
     jlist *out = jinja_list(r, 0), *path = NULL;
     jval otherwise = jval_of(J_ABSENT), item;
     const jfunc *f = NULL;
-    if (!jinja_truth(r, self)) return jval_list(out);
+    if (!jinja_truth(r, self)) return jval_stream(out);
     for (size_t i = 0; i < a->nkw && a->npos == 0; i++) {
         if (jstr_is(a->kw[i].name, "attribute")) path = attribute_path(r, a->kw[i].value);
         else if (jstr_is(a->kw[i].name, "default")) otherwise = a->kw[i].value;
@@ -330,13 +336,13 @@ static jval filter_map(jrun *r, jval self, jargs *a) {
         jinja_check_stack(r);
         jinja_append(r, out, path ? follow(r, item, path, otherwise) : jinja_apply(r, f, item, &rest));
     }
-    return jval_list(out);
+    return jval_stream(out);
 }
 
 /* Keeps the items that pass (or not) a test, on themselves or on an attribute. */
 static jval pick(jrun *r, jval self, jargs *a, bool attribute, bool keep) {
     jlist *out = jinja_list(r, 0);
-    if (!jinja_truth(r, self)) return jval_list(out);
+    if (!jinja_truth(r, self)) return jval_stream(out);
     size_t skip = attribute;
     if (a->npos < skip) jinja_fail(r, HEARTH_FORMAT, "the name of an attribute is missing");
     jlist *path = attribute_path(r, attribute ? a->pos[0] : jval_of(J_ABSENT));
@@ -351,7 +357,7 @@ static jval pick(jrun *r, jval self, jargs *a, bool attribute, bool keep) {
         }
         if (jinja_truth(r, v) == keep) jinja_append(r, out, item);
     }
-    return jval_list(out);
+    return jval_stream(out);
 }
 
 static jval filter_select(jrun *r, jval self, jargs *a) { return pick(r, self, a, false, true); }

@@ -116,13 +116,13 @@ static jval filter_indent(jrun *r, jval self, jargs *a) {
 }
 
 static jval filter_truncate(jrun *r, jval self, jargs *a) {
-    jval s = need_text(r, self, "truncate");
+    jval s = self;
     jval end = a->slot[2].kind == J_ABSENT ? jinja_text(r, "...") : need_text(r, a->slot[2], "truncate");
     int64_t length = jarg_int(r, a->slot[0], 255), leeway = jarg_given(a->slot[3]) ? jarg_int(r, a->slot[3], 5) : 5;
-    int64_t have = (int64_t)jinja_chars(r, s.s), tail = (int64_t)jinja_chars(r, end.s);
+    int64_t have = jinja_length(r, s) == SIZE_MAX ? INT64_MAX : (int64_t)jinja_length(r, s), tail = (int64_t)jinja_chars(r, end.s);
     if (length < tail || leeway < 0) jinja_fail(r, HEARTH_FORMAT, "truncate needs a length of at least its ending, and no negative leeway");
     if (have <= length || have - length <= leeway) return s;
-    jval cut = jinja_substring(r, s, 0, (size_t)(length - tail));
+    jval cut = jinja_substring(r, need_text(r, s, "truncate"), 0, (size_t)(length - tail));
     if (!jarg_bool(r, a->slot[1], false)) {
         const char *blank = memrchr(cut.s->data, ' ', cut.s->len);
         if (blank) cut = jinja_str(r, cut.s->data, (size_t)(blank - cut.s->data));

@@ -239,7 +239,7 @@ jval jinja_percent_format(jrun *r, jval format, jval args) {
         jinja_step(r, 1);
         percent_value(&f, &out, &s, v);
     }
-    bool spare = args.kind == J_TUPLE ? f.next < args.l->n : f.next == 0 && args.kind != J_DICT && args.kind != J_LIST;
+    bool spare = args.kind == J_TUPLE ? f.next < args.l->n : f.next == 0 && args.kind != J_DICT && args.kind != J_LIST && args.kind != J_UNDEFINED;
     if (spare) bad_format(r, "not all arguments converted during string formatting");
     jval text = jinja_sink_str(r, &out);
     text.safe = format.safe;

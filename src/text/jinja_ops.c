@@ -268,8 +268,7 @@ static jval own_item(jrun *r, jval v, jval key) {
         const jval *found = jinja_dict_get(r, v.d, key);
         return found ? *found : jval_of(J_ABSENT);
     }
-    bool sequence = is_sequence(v) || v.kind == J_RANGE;
-    return sequence && jinja_is_int(key) ? indexed(r, v, jinja_int(key)) : jval_of(J_ABSENT);
+    return jinja_indexable(v) && jinja_is_int(key) ? indexed(r, v, jinja_int(key)) : jval_of(J_ABSENT);
 }
 
 jval jinja_attribute(jrun *r, jval v, const jstr *name) {
@@ -332,10 +331,17 @@ static jval stepped_string(jrun *r, jval v, int64_t start, int64_t step, size_t 
     return text;
 }
 
+static jval range_slice(jrun *r, const jrange *g, int64_t start, int64_t stop, int64_t step, size_t count) {
+    jrange *part = jinja_alloc(r, 1, sizeof *part);
+    uint64_t from = (uint64_t)g->start, by = (uint64_t)g->step;
+    *part = (jrange){.start = (int64_t)(from + (uint64_t)start * by), .stop = (int64_t)(from + (uint64_t)stop * by),
+                     .step = (int64_t)((uint64_t)step * by), .n = count};
+    return (jval){.kind = J_RANGE, .range = part};
+}
+
 jval jinja_slice(jrun *r, jval v, jval first, jval last, jval by) {
     jinja_need_defined(r, v);
     if (!is_sequence(v) && v.kind != J_RANGE) jinja_fail(r, HEARTH_FORMAT, "'%s' object is not subscriptable with a slice", jinja_type_name(v));
-    if (v.kind == J_RANGE) v = jval_list(jinja_to_list(r, v));
     int64_t n = (int64_t)jinja_length(r, v), step = slice_int(r, by, 1);
     if (step == 0) jinja_fail(r, HEARTH_FORMAT, "slice step cannot be zero");
     if (step > n + 1) step = n + 1;
@@ -345,6 +351,7 @@ jval jinja_slice(jrun *r, jval v, jval first, jval last, jval by) {
     int64_t distance = step < 0 ? start - stop : stop - start, stride = step < 0 ? -step : step;
     size_t count = distance <= 0 ? 0 : (size_t)((distance - 1) / stride + 1);
     if (v.kind == J_STR) return step == 1 ? jinja_substring(r, v, (size_t)start, count) : stepped_string(r, v, start, step, count);
+    if (v.kind == J_RANGE) return range_slice(r, v.range, start, stop, step, count);
     jinja_step(r, count);
     jlist *l = jinja_list(r, count);
     for (size_t k = 0; k < count; k++) l->v[k] = v.l->v[start + (int64_t)k * step];

@@ -108,18 +108,8 @@ const jfunc *jinja_find_filter(const jstr *name) {
         return jval_bool(expression);                                                              \
     }
 
-static int64_t tested_int(jrun *r, jval v) {
-    jinja_need_defined(r, v);
-    if (v.kind == J_FLOAT && v.f == floor(v.f) && fabs(v.f) < 0x1p62) return (int64_t)v.f;
-    if (!jinja_is_int(v)) jinja_fail(r, HEARTH_FORMAT, "this test needs a whole number, not %s", jinja_type_name(v));
-    return jinja_int(v);
-}
-
-static bool divides(jrun *r, jval v, jval by) {
-    int64_t d = tested_int(r, by);
-    if (d == 0) jinja_fail(r, HEARTH_FORMAT, "division by zero");
-    return d == -1 || tested_int(r, v) % d == 0;
-}
+/* Whether v % by is rest. */
+static bool leaves(jrun *r, jval v, jval by, int64_t rest) { return jinja_equal(r, jinja_binary(r, JOP_MOD, v, by), jval_int(rest)); }
 
 /* All letters of this case, and at least one of them. */
 static bool all_case(jrun *r, jval v, bool upper) {
@@ -134,11 +124,6 @@ static bool all_case(jrun *r, jval v, bool upper) {
     return some;
 }
 
-static bool indexable(jval v) {
-    if (v.kind == J_LIST) return v.l->view == JVIEW_NONE || v.l->view == JVIEW_GROUP;
-    return v.kind == J_UNDEFINED || v.kind == J_STR || v.kind == J_TUPLE || v.kind == J_DICT || v.kind == J_RANGE;
-}
-
 TEST(defined, self.kind != J_UNDEFINED)
 TEST(undefined, self.kind == J_UNDEFINED)
 TEST(none, self.kind == J_NONE)
@@ -151,12 +136,12 @@ TEST(boolean, self.kind == J_BOOL)
 TEST(true, self.kind == J_BOOL && self.b)
 TEST(false, self.kind == J_BOOL && !self.b)
 TEST(mapping, self.kind == J_DICT)
-TEST(sequence, indexable(self))
+TEST(sequence, jinja_indexable(self))
 TEST(iterable, jinja_iterable(self))
 TEST(callable, jinja_callable(self))
-TEST(odd, tested_int(r, self) % 2 != 0)
-TEST(even, tested_int(r, self) % 2 == 0)
-TEST(divisibleby, divides(r, self, a->slot[0]))
+TEST(odd, leaves(r, self, jval_int(2), 1))
+TEST(even, leaves(r, self, jval_int(2), 0))
+TEST(divisibleby, leaves(r, self, a->slot[0], 0))
 TEST(lower, all_case(r, self, false))
 TEST(upper, all_case(r, self, true))
 TEST(sameas, jinja_same(self, a->slot[0]))

@@ -268,6 +268,7 @@ const char *jinja_type_name(jval v) {
         [J_RANGE] = "range",    [J_NAMESPACE] = "Namespace", [J_MACRO] = "Macro",   [J_LOOP] = "LoopContext", [J_FUNC] = "function",
         [J_METHOD] = "builtin_function_or_method", [J_CYCLER] = "Cycler", [J_JOINER] = "Joiner"};
     if (v.kind == J_STR && v.safe) return "Markup";
+    if (v.kind == J_LIST && v.l->view == JVIEW_STREAM) return "generator";
     return names[v.kind];
 }
 
@@ -281,7 +282,7 @@ size_t jinja_length(jrun *r, jval v) {
     case J_UNDEFINED: return 0;
     case J_STR: return jinja_chars(r, v.s);
     case J_LIST:
-    case J_TUPLE: return v.l->n;
+    case J_TUPLE: return v.l->n - v.l->taken;
     case J_DICT: return v.d->n;
     case J_RANGE: return v.range->n;
     default: return SIZE_MAX;
@@ -297,6 +298,7 @@ bool jinja_truth(jrun *r, jval v) {
     case J_INT: return v.i != 0;
     case J_FLOAT: return v.f != 0;
     case J_STR: return v.s->len != 0;
+    case J_LIST: return v.l->n != 0 || v.l->view == JVIEW_STREAM;
     default: return jinja_length(r, v) != 0;
     }
 }
@@ -360,7 +362,8 @@ bool jinja_equal(jrun *r, jval a, jval b) {
         return memcmp(a.s->data, b.s->data, a.s->len) == 0;
     case J_LIST:
     case J_TUPLE:
-        if (a.l->n != b.l->n) return false;
+        if (a.l == b.l) return true;
+        if (a.l->n != b.l->n || a.l->view == JVIEW_STREAM || b.l->view == JVIEW_STREAM) return false;
         jinja_check_stack(r);
         for (size_t i = 0; i < a.l->n; i++)
             if (!jinja_equal(r, a.l->v[i], b.l->v[i])) return false;
@@ -405,6 +408,11 @@ bool jinja_iterable(jval v) {
     }
 }
 
+bool jinja_indexable(jval v) {
+    if (v.kind == J_LIST) return v.l->view == JVIEW_NONE;
+    return v.kind == J_UNDEFINED || v.kind == J_STR || v.kind == J_TUPLE || v.kind == J_DICT || v.kind == J_RANGE;
+}
+
 jiter jinja_iter(jrun *r, jval v) {
     if (!jinja_iterable(v)) jinja_fail(r, HEARTH_FORMAT, "'%s' object is not iterable", jinja_type_name(v));
     return (jiter){.source = v};
@@ -419,15 +427,16 @@ bool jinja_next(jrun *r, jiter *it, jval *item) {
         size_t n = uni_size(v.s->data[it->at]);
         *item = jinja_str(r, v.s->data + it->at, n);
         item->s->chars = 1;
-        item->safe = v.safe;
         it->at += n;
         return true;
     }
     case J_LIST:
-    case J_TUPLE:
-        if (it->at >= v.l->n) return false;
-        *item = v.l->v[it->at++];
+    case J_TUPLE: {
+        size_t *at = v.l->view == JVIEW_STREAM ? &v.l->taken : &it->at;
+        if (*at >= v.l->n) return false;
+        *item = v.l->v[(*at)++];
         return true;
+    }
     case J_DICT:
         if (it->at >= v.d->n) return false;
         *item = v.d->e[it->at++].key;

@@ -91,12 +91,14 @@ struct jstr {
     jtail *tail;
 };
 
-/* What a list stands for; only printing, indexing tests and attributes look at it. */
-typedef enum jview { JVIEW_NONE, JVIEW_KEYS, JVIEW_VALUES, JVIEW_ITEMS, JVIEW_GROUP } jview;
+/* What a list stands for when it is more than a list. The views of a dict cannot be indexed. A stream is what Python's
+ * generators are to templates: always true, not indexable, and gone through only once. */
+typedef enum jview { JVIEW_NONE, JVIEW_KEYS, JVIEW_VALUES, JVIEW_ITEMS, JVIEW_GROUP, JVIEW_STREAM } jview;
 
 struct jlist {
     jval *v;
     size_t n, cap;
+    size_t taken; /* items of a stream that were gone through */
     jview view;
 };
 
@@ -232,6 +234,10 @@ static inline jval jval_bool(bool b) { return (jval){.kind = J_BOOL, .b = b}; }
 static inline jval jval_int(int64_t i) { return (jval){.kind = J_INT, .i = i}; }
 static inline jval jval_float(double f) { return (jval){.kind = J_FLOAT, .f = f}; }
 static inline jval jval_list(jlist *l) { return (jval){.kind = J_LIST, .l = l}; }
+static inline jval jval_stream(jlist *l) {
+    l->view = JVIEW_STREAM;
+    return jval_list(l);
+}
 static inline jval jval_dict(jdict *d) { return (jval){.kind = J_DICT, .d = d}; }
 
 /* The text is not copied: it must live as long as the run. */
@@ -279,6 +285,7 @@ typedef struct jiter {
     size_t at; /* item, or byte of a string */
 } jiter;
 bool jinja_iterable(jval v);
+bool jinja_indexable(jval v); /* what Python calls a sequence, and mappings */
 jiter jinja_iter(jrun *r, jval v); /* fails when v is not iterable */
 bool jinja_next(jrun *r, jiter *it, jval *item);
 jlist *jinja_to_list(jrun *r, jval v);

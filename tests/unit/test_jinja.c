@@ -2,6 +2,30 @@
  * as chat templates expect it. */
 #include "jinja_examples.h"
 
+static const example streams[] = {
+    {"{{ 'y' if [] |map('upper') else 'n' }} {{ 'y' if []|select else 'n' }} {{ 'y' if [1]|reverse else 'n' }} {{ 'y' if {}|items "
+     "else 'n' }} {{ 'y' if '' |reverse else 'n' }}",
+     NULL,
+     "y y y y n"},
+    {"{% set s = [1,2,3]|select %}{% for i in s %}{{ i }}{% endfor %}|{% for i in s %}{{ i }}{% endfor %}|{{ s|list }}", NULL, "123||[]"},
+    {"{% set s = [1,2,3]|map('string') %}{{ s|first }}{{ s|first }}{{ s|list }}", NULL, "12['3']"},
+    {"{{ ([1]|map('string')) is sequence }} {{ ([1]|map('string')) is iterable }} {{ ([1]|select)[0] }}| {{ ([1]|select)[0] "
+     "is defined }} {{ {'a':1}.items()[0] is defined }} {{ ({'a':1}.items()|list)[0] }} {{ ([1]|select) == [1] }}",
+     NULL,
+     "False True | False False ('a', 1) False"},
+    {"{% for i in [1,2,3]|select %}{{ loop.index }}/{{ loop.length }}{{ loop.last }} {% endfor %}", NULL, "1/3False 2/3False 3/3True "},
+    {"{% set s = [1,2,3]|reject('odd') %}{{ 2 in s }} {{ 2 in s }}", NULL, "True False"},
+    {"{{ [1,2]|reverse|list }} {{ [3,1]|sort|first }} {{ range(6)[::2] }} {{ range(6)[1:4][1] }} {{ (range(9)[::-2])|list }}",
+     NULL,
+     "[2, 1] 1 range(0, 6, 2) 2 [8, 6, 4, 2, 0]"},
+    {"{{ ['a']|map('upper')|map('lower')|join }} {{ {'a': 1}|items|map('last')|sum }}", NULL, "a 1"},
+    {"{{ [{}, {}]|sort(attribute='x') }} {{ 2.5 is even }} {{ 3.0 is odd }} {{ [1,2]|truncate(5) }} {{ '%s' % nothing }}|",
+     NULL,
+     "[{}, {}] False True [1, 2] |"},
+    {0},
+};
+EXAMPLES_TEST(streams, false)
+
 static const example whitespace[] = {
     {"a\n", NULL, "a"},
     {"a\n\n", NULL, "a\n"},
@@ -470,6 +494,7 @@ EXAMPLES_TEST(syntax_errors, true)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(streams_come_out),
         cmocka_unit_test(whitespace_come_out),
         cmocka_unit_test(literals_come_out),
         cmocka_unit_test(operators_come_out),

@@ -393,7 +393,7 @@ EXAMPLES_TEST(number_filters_errors, true)
 
 static const example tests_after_is_errors[] = {
     {"{{ 1 is nosuch }}", NULL, "line 1: no test named 'nosuch'"},
-    {"{{ 'a' is odd }}", NULL, "line 1: this test needs a whole number, not str"},
+    {"{{ 'a' is odd }}", NULL, "line 1: not all arguments converted during string formatting"},
     {"{{ 1 is divisibleby }}", NULL, "line 1: divisibleby needs 1 argument(s): num"},
     {"{{ 1 is divisibleby 0 }}", NULL, "line 1: division by zero"},
     {"{{ x.y is defined }} {{ x['y'] is defined }} {{ u.y is defined }}", "{'x': 5}", "line 1: 'u' is undefined"},

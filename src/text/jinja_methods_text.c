@@ -27,8 +27,8 @@ jval jinja_capitalize(jrun *r, const jstr *s) {
 jval jinja_pad(jrun *r, jval s, int64_t width, jval fill, int align) {
     const jstr *f = fill.kind == J_ABSENT ? NULL : jarg_str(r, fill, "the fill character");
     if (f && uni_count(f->data, f->len) != 1) jinja_fail(r, HEARTH_FORMAT, "the fill character must be exactly one character long");
-    int64_t missing = width - (int64_t)jinja_chars(r, s.s);
-    if (missing <= 0) return s;
+    int64_t have = (int64_t)jinja_chars(r, s.s), missing = width > have ? width - have : 0;
+    if (missing == 0) return s;
     size_t left = align == '<' ? 0 : align == '>' ? (size_t)missing : (size_t)(missing / 2 + (missing & width & 1));
     jsink out = {0};
     jinja_add_repeated(r, &out, f ? f->data : " ", f ? f->len : 1, left);
@@ -37,9 +37,13 @@ jval jinja_pad(jrun *r, jval s, int64_t width, jval fill, int align) {
     return jinja_sink_str(r, &out);
 }
 
+/* A count of times where a negative one means all. */
+static int64_t at_most(int64_t count) { return count < 0 ? INT64_MAX : count; }
+
 jval jinja_replace(jrun *r, const jstr *s, const jstr *from, const jstr *to, int64_t count) {
     jsink out = {0};
     size_t at = 0;
+    count = at_most(count);
     jinja_scan(r, s->len);
     if (from->len == 0) { /* between all characters and at both ends */
         for (; count != 0; count--) {
@@ -188,7 +192,7 @@ static const jstr *separator_of(jrun *r, jval v) {
 
 static jval method_split(jrun *r, jval self, jargs *a) {
     const jstr *by = separator_of(r, a->slot[0]), *s = self.s;
-    int64_t most = jarg_int(r, a->slot[1], -1);
+    int64_t most = at_most(jarg_int(r, a->slot[1], -1));
     jinja_scan(r, s->len);
     if (!by) return marked(self, jval_list(split_blanks(r, self, most)));
     jlist *l = jinja_list(r, 0);
@@ -249,7 +253,7 @@ static jlist *rsplit_blanks(jrun *r, jval self, int64_t most) {
 
 static jval method_rsplit(jrun *r, jval self, jargs *a) {
     const jstr *by = separator_of(r, a->slot[0]), *s = self.s;
-    int64_t most = jarg_int(r, a->slot[1], -1);
+    int64_t most = at_most(jarg_int(r, a->slot[1], -1));
     jlist *l;
     size_t end = s->len;
     jinja_scan(r, s->len);

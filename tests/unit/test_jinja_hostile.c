@@ -271,6 +271,33 @@ static void appending_in_a_loop_stays_linear(void **state) {
     json_decref(variables);
 }
 
+static void extreme_numbers_do_no_harm(void **state) {
+    (void)state;
+    static const char *const uses[] = {
+        "s.replace('a', 'b', N)", "s.replace('', 'b', N)", "s.split('a', N)", "s.split(none, N)", "s.rsplit('a', N)", "s.rsplit(none, N)", "s[N]",
+        "s[N:]", "s[:N]", "s[::N]", "s[N:N:N]", "l[N]", "l[N:N:N]", "l[::N]", "range(N)", "range(N, N, N)", "range(3)[N:N:N]", "s|center(N)",
+        "s.ljust(N)", "s.rjust(N)", "s.zfill(N)", "s.expandtabs(N)", "s.find('a', N, N)", "s.rfind('a', N)", "s.count('a', N, N)",
+        "s.startswith('a', N, N)", "l.pop(N)", "l.insert(N, 1)", "s|truncate(N)", "s|truncate(3, true, '', N)", "s|indent(N)", "l|tojson(indent=N)",
+        "s|wordwrap(N)", "l|batch(N)", "l|slice(N)", "2.5|round(N)", "25|round(N)", "2.5|round(N, 'ceil')", "N|round(-3)", "N|abs", "-N", "N // -1",
+        "N % -1", "N ** N", "N * N", "N + N", "N - N", "N|int", "N|float|int", "'7'|int(0, N)", "N|filesizeformat", "'%d' % N", "'%*d' % (N, 1)",
+        "'%.*f' % (N, 1.5)", "'%c' % N", "'{:c}'.format(N)", "'{:,}'.format(N)", "'{:x}'.format(N)", "N is divisibleby(-1)", "N is odd", "N in range(5)",
+        "1e308 * 10 // N", "1e308|int", "(1e308 * 10)|round(2)", "(1e308 * 10)|int", "N == N + 0.5", "N < 1e308", "[N, 1.5, -N]|sort", "{N: 1, N + 0.0: 2}",
+    };
+    static const char *const numbers[] = {"(-9223372036854775807 - 1)", "9223372036854775807", "-1", "0", "4294967296"};
+    json_t *variables = example_variables("{'s': 'banana é', 'l': [1, 2, 3]}");
+    for (size_t u = 0; u < sizeof uses / sizeof *uses; u++) {
+        for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++) {
+            buf b = {0};
+            assert_true(buf_adds(&b, "{{ ", NULL));
+            for (const char *p = uses[u]; *p; p++) assert_true(*p == 'N' ? buf_adds(&b, numbers[k], NULL) : buf_addc(&b, *p, NULL));
+            assert_true(buf_adds(&b, " }}", NULL));
+            assert_true(survives(b.data, b.len, variables));
+            buf_free(&b);
+        }
+    }
+    json_decref(variables);
+}
+
 static void odd_sources_are_refused(void **state) {
     (void)state;
     err e = {0};
@@ -462,6 +489,7 @@ int main(void) {
         cmocka_unit_test(modest_nesting_works),
         cmocka_unit_test(deep_data_is_no_trouble),
         cmocka_unit_test(appending_in_a_loop_stays_linear),
+        cmocka_unit_test(extreme_numbers_do_no_harm),
         cmocka_unit_test(odd_sources_are_refused),
         cmocka_unit_test(raised_messages_are_cut_between_characters),
         cmocka_unit_test(every_allocation_may_fail),

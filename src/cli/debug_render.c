@@ -27,7 +27,8 @@ static bool parse_time(const char *text, struct tm *out) {
         if (*p == 'Z') p++;
         else if (*p == '+' || *p == '-') p += 1 + strspn(p + 1, "0123456789:");
     }
-    if (*p || year < 1 || month < 1 || month > 12 || day < 1 || hour < 0 || hour > 23 || minute < 0 || minute > 59 || second < 0 || second > 60)
+    if (*p || year < 1 || month < 1 || month > 12 || day < 1 || hour < 0 || hour > 23 || minute < 0 || minute > 59 || second < 0 ||
+        second > 60)
         return false;
     struct tm t = {.tm_year = year - 1900, .tm_mon = month - 1, .tm_mday = day, .tm_hour = hour, .tm_min = minute, .tm_sec = second};
     struct tm normal = t;
@@ -67,7 +68,8 @@ static json_t *load_input(const char *path, err *e) {
     buf_free(&text);
     char quoted[200];
     if (!j) {
-        err_set(e, HEARTH_FORMAT, "%s: not valid JSON: line %d: %s", path, why.line, err_quote(quoted, sizeof quoted, why.text, strlen(why.text)));
+        err_set(e, HEARTH_FORMAT, "%s: not valid JSON: line %d: %s", path, why.line,
+                err_quote(quoted, sizeof quoted, why.text, strlen(why.text)));
     } else if (!json_is_object(j)) {
         err_set(e, HEARTH_FORMAT, "%s: must be a JSON object whose members are the template's variables", path);
         json_decref(j);
@@ -106,7 +108,11 @@ int debug_render(int argc, char **argv) {
     const char *template_path = NULL, *input_path = NULL;
     const cli_option options[] = {
         {.name = "--template", .kind = CLI_TEXT, .target = &template_path, .value = "FILE", .help = "the Jinja template"},
-        {.name = "--input", .kind = CLI_TEXT, .target = &input_path, .value = "FILE", .help = "a JSON object: the variables, and now for the clock"},
+        {.name = "--input",
+         .kind = CLI_TEXT,
+         .target = &input_path,
+         .value = "FILE",
+         .help = "a JSON object: the variables, and now for the clock"},
         {0},
     };
     const cli_spec spec = {
@@ -125,7 +131,8 @@ int debug_render(int argc, char **argv) {
     buf out = {0};
     int result = 0;
     if (!render(template_path, input_path, &out, &e)) result = cli_fail(&e);
-    else if (fwrite(out.data ? out.data : "", 1, out.len, stdout) != out.len || fflush(stdout) != 0) result = cli_failf("standard output cannot be written");
+    else if (fwrite(out.data ? out.data : "", 1, out.len, stdout) != out.len || fflush(stdout) != 0)
+        result = cli_failf("standard output cannot be written");
     buf_free(&out);
     return result;
 }

@@ -75,8 +75,10 @@ bool jinja_callable(jval v) {
     case J_LOOP:
     case J_FUNC:
     case J_METHOD:
-    case J_JOINER: return true;
-    default: return false;
+    case J_JOINER:
+        return true;
+    default:
+        return false;
     }
 }
 
@@ -84,9 +86,12 @@ jval jinja_call(jrun *r, jval f, jargs *a) {
     jinja_check_stack(r);
     jinja_need_defined(r, f);
     switch (f.kind) {
-    case J_MACRO: return jinja_call_macro(r, f.macro, a);
-    case J_FUNC: return jinja_apply(r, f.func, jval_of(J_NONE), a);
-    case J_METHOD: return jinja_apply(r, f.method->func, f.method->self, a);
+    case J_MACRO:
+        return jinja_call_macro(r, f.macro, a);
+    case J_FUNC:
+        return jinja_apply(r, f.func, jval_of(J_NONE), a);
+    case J_METHOD:
+        return jinja_apply(r, f.method->func, f.method->self, a);
     case J_LOOP:
         if (a->npos != 1 || a->nkw) jinja_fail(r, HEARTH_FORMAT, "loop() takes the items to go through");
         return jinja_call_loop(r, f.loop, a->pos[0]);
@@ -95,7 +100,8 @@ jval jinja_call(jrun *r, jval f, jargs *a) {
         f.joiner->used = true;
         return used ? f.joiner->separator : jinja_text(r, "");
     }
-    default: jinja_fail(r, HEARTH_FORMAT, "'%s' object is not callable", jinja_type_name(f));
+    default:
+        jinja_fail(r, HEARTH_FORMAT, "'%s' object is not callable", jinja_type_name(f));
     }
 }
 
@@ -188,7 +194,8 @@ static jval global_raise_exception(jrun *r, jval self, jargs *a) {
 static jval global_strftime_now(jrun *r, jval self, jargs *a) {
     (void)self;
     const jstr *format = jarg_str(r, a->slot[0], "the format of strftime_now");
-    if (format->len > 4096 || memchr(format->data, 0, format->len)) jinja_fail(r, HEARTH_FORMAT, "the format of strftime_now is not sensible");
+    if (format->len > 4096 || memchr(format->data, 0, format->len))
+        jinja_fail(r, HEARTH_FORMAT, "the format of strftime_now is not sensible");
     /* A blank at the end tells an empty result from one that does not fit. */
     size_t cap = (size_t)16 << 10;
     char *text = jinja_alloc(r, cap, 1), *copy = jinja_alloc(r, format->len + 2, 1);

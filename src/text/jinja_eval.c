@@ -105,7 +105,8 @@ static void add_positional(jrun *r, arguments *g, jval v) {
 static void add_keyword(jrun *r, arguments *g, const jstr *name, jval v) {
     for (size_t i = 0; i < g->a.nkw; i++)
         if (g->kws[i].name->len == name->len && memcmp(g->kws[i].name->data, name->data, name->len) == 0)
-            jinja_fail(r, HEARTH_FORMAT, "got multiple values for keyword argument '%.*s'", (int)(name->len < 60 ? name->len : 60), name->data);
+            jinja_fail(r, HEARTH_FORMAT, "got multiple values for keyword argument '%.*s'", (int)(name->len < 60 ? name->len : 60),
+                       name->data);
     jinja_step(r, g->a.nkw / 8);
     if (g->a.nkw == g->kw_cap) {
         size_t cap = g->kw_cap * 2;
@@ -139,10 +140,17 @@ static jargs *evaluate_arguments(jrun *r, jscope *s, const jnode *n, const jkeyw
     for (size_t i = 0; i < n->n; i++) {
         const jnode *arg = n->list[i];
         switch (arg->kind) {
-        case N_KEYWORD: add_keyword(r, g, arg->name, jinja_eval(r, s, arg->a)); break;
-        case N_SPREAD: add_spread(r, g, jinja_eval(r, s, arg->a)); break;
-        case N_SPREAD2: add_spread2(r, g, jinja_eval(r, s, arg->a)); break;
-        default: add_positional(r, g, jinja_eval(r, s, arg));
+        case N_KEYWORD:
+            add_keyword(r, g, arg->name, jinja_eval(r, s, arg->a));
+            break;
+        case N_SPREAD:
+            add_spread(r, g, jinja_eval(r, s, arg->a));
+            break;
+        case N_SPREAD2:
+            add_spread2(r, g, jinja_eval(r, s, arg->a));
+            break;
+        default:
+            add_positional(r, g, jinja_eval(r, s, arg));
         }
     }
     if (extra) add_keyword(r, g, extra->name, extra->value);
@@ -272,12 +280,18 @@ jval jinja_eval(jrun *r, jscope *s, const jnode *n) {
     jinja_step(r, 1);
     jinja_check_stack(r);
     switch (n->kind) {
-    case N_CONST: return n->value;
-    case N_NAME: r->line = n->line; return jinja_lookup(r, s, n->name);
+    case N_CONST:
+        return n->value;
+    case N_NAME:
+        r->line = n->line;
+        return jinja_lookup(r, s, n->name);
     case N_TUPLE:
-    case N_LIST: return evaluate_items(r, s, n);
-    case N_DICT: return evaluate_dict(r, s, n);
-    case N_COND: return evaluate_condition(r, s, n);
+    case N_LIST:
+        return evaluate_items(r, s, n);
+    case N_DICT:
+        return evaluate_dict(r, s, n);
+    case N_COND:
+        return evaluate_condition(r, s, n);
     case N_OR: {
         jval v = jinja_eval(r, s, n->a);
         return jinja_truth(r, v) ? v : jinja_eval(r, s, n->b);
@@ -286,18 +300,29 @@ jval jinja_eval(jrun *r, jscope *s, const jnode *n) {
         jval v = jinja_eval(r, s, n->a);
         return jinja_truth(r, v) ? jinja_eval(r, s, n->b) : v;
     }
-    case N_NOT: return jval_bool(!jinja_truth(r, jinja_eval(r, s, n->a)));
-    case N_COMPARE: return jval_bool(evaluate_compare(r, s, n));
-    case N_BINARY: return evaluate_binary(r, s, n);
-    case N_CONCAT: return evaluate_concat(r, s, n);
+    case N_NOT:
+        return jval_bool(!jinja_truth(r, jinja_eval(r, s, n->a)));
+    case N_COMPARE:
+        return jval_bool(evaluate_compare(r, s, n));
+    case N_BINARY:
+        return evaluate_binary(r, s, n);
+    case N_CONCAT:
+        return evaluate_concat(r, s, n);
     case N_NEG:
-    case N_POS: return evaluate_sign(r, s, n);
+    case N_POS:
+        return evaluate_sign(r, s, n);
     case N_ATTR:
-    case N_ITEM: return evaluate_member(r, s, n);
-    case N_SLICE: return evaluate_slice(r, s, n);
-    case N_CALL: return jinja_eval_call(r, s, n, NULL);
-    case N_FILTER: return apply_filter(r, s, n, jinja_eval(r, s, n->a));
-    case N_TEST: return jval_bool(evaluate_test(r, s, n));
-    default: jinja_fail(r, HEARTH_FORMAT, "this expression has no value");
+    case N_ITEM:
+        return evaluate_member(r, s, n);
+    case N_SLICE:
+        return evaluate_slice(r, s, n);
+    case N_CALL:
+        return jinja_eval_call(r, s, n, NULL);
+    case N_FILTER:
+        return apply_filter(r, s, n, jinja_eval(r, s, n->a));
+    case N_TEST:
+        return jval_bool(evaluate_test(r, s, n));
+    default:
+        jinja_fail(r, HEARTH_FORMAT, "this expression has no value");
     }
 }

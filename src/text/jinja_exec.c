@@ -243,22 +243,42 @@ static jflow run_with(jrun *r, jscope *outer, const jnode *n) {
 static jflow run_statement(jrun *r, jscope *s, const jnode *n) {
     r->line = n->line;
     switch (n->kind) {
-    case N_BODY: return jinja_exec(r, n->flag ? jinja_scope(r, s) : s, n);
-    case N_TEXT: jinja_put_str(r, r->out, n->value); return JFLOW_NEXT;
-    case N_PRINT: print_items(r, s, n); return JFLOW_NEXT;
-    case N_FOR: return run_loop(r, s, n, jinja_eval(r, s, n->b), 0);
-    case N_IF: return run_if(r, s, n);
-    case N_SET: jinja_assign(r, s, n->a, jinja_eval(r, s, n->b)); return JFLOW_NEXT;
-    case N_SET_BLOCK: jinja_assign(r, s, n->a, jinja_eval_filters(r, s, n->b, capture(r, jinja_scope(r, s), n->body))); return JFLOW_NEXT;
-    case N_MACRO: jinja_bind(r, s, n->name, make_macro(r, s, n)); return JFLOW_NEXT;
-    case N_CALL_BLOCK: run_call_block(r, s, n); return JFLOW_NEXT;
+    case N_BODY:
+        return jinja_exec(r, n->flag ? jinja_scope(r, s) : s, n);
+    case N_TEXT:
+        jinja_put_str(r, r->out, n->value);
+        return JFLOW_NEXT;
+    case N_PRINT:
+        print_items(r, s, n);
+        return JFLOW_NEXT;
+    case N_FOR:
+        return run_loop(r, s, n, jinja_eval(r, s, n->b), 0);
+    case N_IF:
+        return run_if(r, s, n);
+    case N_SET:
+        jinja_assign(r, s, n->a, jinja_eval(r, s, n->b));
+        return JFLOW_NEXT;
+    case N_SET_BLOCK:
+        jinja_assign(r, s, n->a, jinja_eval_filters(r, s, n->b, capture(r, jinja_scope(r, s), n->body)));
+        return JFLOW_NEXT;
+    case N_MACRO:
+        jinja_bind(r, s, n->name, make_macro(r, s, n));
+        return JFLOW_NEXT;
+    case N_CALL_BLOCK:
+        run_call_block(r, s, n);
+        return JFLOW_NEXT;
     case N_FILTER_BLOCK:
         jinja_put_str(r, r->out, jinja_eval_filters(r, s, n->a, capture(r, jinja_scope(r, s), n->body)));
         return JFLOW_NEXT;
-    case N_WITH: return run_with(r, s, n);
-    case N_BREAK: return JFLOW_BREAK;
-    case N_CONTINUE: return JFLOW_CONTINUE;
-    default: jinja_eval(r, s, n->a); return JFLOW_NEXT;
+    case N_WITH:
+        return run_with(r, s, n);
+    case N_BREAK:
+        return JFLOW_BREAK;
+    case N_CONTINUE:
+        return JFLOW_CONTINUE;
+    default:
+        jinja_eval(r, s, n->a);
+        return JFLOW_NEXT;
     }
 }
 

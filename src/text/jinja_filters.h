@@ -12,6 +12,7 @@ jfunction jinja_filter_tojson;
 /* Stable sort by key(context, item); equal items keep their order also when reversed. */
 typedef jval jsort_key(jrun *r, const void *context, jval item);
 void jinja_sort(jrun *r, jlist *l, jsort_key *key, const void *context, bool reverse);
+void jinja_reverse(jlist *l);
 jval jinja_key_first(jrun *r, const void *context, jval item);
 
 /* Shared by methods and filters of the same meaning. */

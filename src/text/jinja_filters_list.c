@@ -262,11 +262,7 @@ static jval filter_reverse(jrun *r, jval self, jargs *a) {
     jval none = jval_of(J_NONE);
     if (self.kind == J_STR) return jinja_slice(r, self, none, none, jval_int(-1));
     jlist *l = jinja_to_list(r, self);
-    for (size_t i = 0; i < l->n / 2; i++) {
-        jval v = l->v[i];
-        l->v[i] = l->v[l->n - 1 - i];
-        l->v[l->n - 1 - i] = v;
-    }
+    jinja_reverse(l);
     return jval_stream(l);
 }
 

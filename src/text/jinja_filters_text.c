@@ -271,7 +271,8 @@ static jval filter_xmlattr(jrun *r, jval self, jargs *a) {
         if (value.kind == J_NONE || value.kind == J_UNDEFINED) continue;
         const jstr *name = need_text(r, key, "xmlattr").s;
         for (size_t k = 0; k < name->len; k++)
-            if (!name->data[k] || strchr(" \t\n\r\f\v/>=", name->data[k])) jinja_fail(r, HEARTH_FORMAT, "invalid character in attribute name");
+            if (!name->data[k] || strchr(" \t\n\r\f\v/>=", name->data[k]))
+                jinja_fail(r, HEARTH_FORMAT, "invalid character in attribute name");
         if (out.len || space) jinja_addc(r, &out, ' ');
         jinja_put_str(r, &out, jinja_escape(r, key));
         jinja_adds(r, &out, "=\"");

@@ -192,8 +192,12 @@ static void percent_value(percent *f, jsink *out, spec *s, jval v) {
         put_text(f->r, out, s, f->escape ? jinja_escape(f->r, v) : jinja_to_str(f->r, v));
         return;
     case 'r':
-    case 'a': put_text(f->r, out, s, f->escape ? jinja_escape(f->r, repr_of(f->r, v)) : repr_of(f->r, v)); return;
-    case 'c': percent_char(f, out, s, v); return;
+    case 'a':
+        put_text(f->r, out, s, f->escape ? jinja_escape(f->r, repr_of(f->r, v)) : repr_of(f->r, v));
+        return;
+    case 'c':
+        percent_char(f, out, s, v);
+        return;
     case 'd':
     case 'i':
     case 'u':
@@ -210,8 +214,11 @@ static void percent_value(percent *f, jsink *out, spec *s, jval v) {
     case 'f':
     case 'F':
     case 'g':
-    case 'G': put_float(f->r, out, s, jinja_number(number_argument(f, v, s->type))); return;
-    default: bad_format(f->r, "unsupported format character");
+    case 'G':
+        put_float(f->r, out, s, jinja_number(number_argument(f, v, s->type)));
+        return;
+    default:
+        bad_format(f->r, "unsupported format character");
     }
 }
 
@@ -239,7 +246,8 @@ jval jinja_percent_format(jrun *r, jval format, jval args) {
         jinja_step(r, 1);
         percent_value(&f, &out, &s, v);
     }
-    bool spare = args.kind == J_TUPLE ? f.next < args.l->n : f.next == 0 && args.kind != J_DICT && args.kind != J_LIST && args.kind != J_UNDEFINED;
+    bool spare =
+        args.kind == J_TUPLE ? f.next < args.l->n : f.next == 0 && args.kind != J_DICT && args.kind != J_LIST && args.kind != J_UNDEFINED;
     if (spare) bad_format(r, "not all arguments converted during string formatting");
     jval text = jinja_sink_str(r, &out);
     text.safe = format.safe;
@@ -251,9 +259,9 @@ jval jinja_percent_format(jrun *r, jval format, jval args) {
 typedef struct brace {
     jrun *r;
     const jargs *a;
-    size_t next;     /* the next argument of {} */
-    bool numbered;   /* {0} was used */
-    bool automatic;  /* {} was used */
+    size_t next;    /* the next argument of {} */
+    bool numbered;  /* {0} was used */
+    bool automatic; /* {} was used */
     bool escape;
 } brace;
 

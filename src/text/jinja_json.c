@@ -21,18 +21,25 @@ static jval from_object(jrun *r, const json_t *j) {
 jval jinja_from_json(jrun *r, const json_t *j) {
     jinja_check_stack(r);
     switch (json_typeof(j)) {
-    case JSON_OBJECT: return from_object(r, j);
+    case JSON_OBJECT:
+        return from_object(r, j);
     case JSON_ARRAY: {
         jlist *l = jinja_list(r, json_array_size(j));
         for (size_t i = 0; i < json_array_size(j); i++) jinja_append(r, l, jinja_from_json(r, json_array_get(j, i)));
         return jval_list(l);
     }
-    case JSON_STRING: return jinja_str(r, json_string_value(j), json_string_length(j));
-    case JSON_INTEGER: return jval_int(json_integer_value(j));
-    case JSON_REAL: return jval_float(json_real_value(j));
-    case JSON_TRUE: return jval_bool(true);
-    case JSON_FALSE: return jval_bool(false);
-    default: return jval_of(J_NONE);
+    case JSON_STRING:
+        return jinja_str(r, json_string_value(j), json_string_length(j));
+    case JSON_INTEGER:
+        return jval_int(json_integer_value(j));
+    case JSON_REAL:
+        return jval_float(json_real_value(j));
+    case JSON_TRUE:
+        return jval_bool(true);
+    case JSON_FALSE:
+        return jval_bool(false);
+    default:
+        return jval_of(J_NONE);
     }
 }
 
@@ -184,13 +191,27 @@ void jinja_put_json_text(jrun *r, jsink *s, const jstr *text, bool ascii) {
         int32_t c = uni_decode(text->data + i, &n);
         char escaped[16] = "";
         switch (c) {
-        case '"': strcpy(escaped, "\\\""); break;
-        case '\\': strcpy(escaped, "\\\\"); break;
-        case '\n': strcpy(escaped, "\\n"); break;
-        case '\r': strcpy(escaped, "\\r"); break;
-        case '\t': strcpy(escaped, "\\t"); break;
-        case '\f': strcpy(escaped, "\\f"); break;
-        case '\b': strcpy(escaped, "\\b"); break;
+        case '"':
+            strcpy(escaped, "\\\"");
+            break;
+        case '\\':
+            strcpy(escaped, "\\\\");
+            break;
+        case '\n':
+            strcpy(escaped, "\\n");
+            break;
+        case '\r':
+            strcpy(escaped, "\\r");
+            break;
+        case '\t':
+            strcpy(escaped, "\\t");
+            break;
+        case '\f':
+            strcpy(escaped, "\\f");
+            break;
+        case '\b':
+            strcpy(escaped, "\\b");
+            break;
         default:
             if (c < 0x20 || (ascii && c >= 0x7F && c < 0x10000)) snprintf(escaped, sizeof escaped, "\\u%04x", (unsigned)c);
             else if (ascii && c >= 0x10000)
@@ -236,9 +257,15 @@ static void put_array(writer *w, const jlist *l, size_t depth) {
 static void put_key(writer *w, jval key) {
     jsink s = {0};
     switch (key.kind) {
-    case J_STR: jinja_put_json_text(w->r, &w->out, key.s, w->ascii); return;
-    case J_NONE: jinja_adds(w->r, &w->out, "\"null\""); return;
-    case J_BOOL: jinja_adds(w->r, &w->out, key.b ? "\"true\"" : "\"false\""); return;
+    case J_STR:
+        jinja_put_json_text(w->r, &w->out, key.s, w->ascii);
+        return;
+    case J_NONE:
+        jinja_adds(w->r, &w->out, "\"null\"");
+        return;
+    case J_BOOL:
+        jinja_adds(w->r, &w->out, key.b ? "\"true\"" : "\"false\"");
+        return;
     case J_INT:
     case J_FLOAT:
         jinja_put_repr(w->r, &s, key);
@@ -246,7 +273,8 @@ static void put_key(writer *w, jval key) {
         jinja_add(w->r, &w->out, s.data, s.len);
         jinja_addc(w->r, &w->out, '"');
         return;
-    default: jinja_fail(w->r, HEARTH_FORMAT, "keys must be str, int, float, bool or None, not %s", jinja_type_name(key));
+    default:
+        jinja_fail(w->r, HEARTH_FORMAT, "keys must be str, int, float, bool or None, not %s", jinja_type_name(key));
     }
 }
 
@@ -280,15 +308,30 @@ static void put_value(writer *w, jval v, size_t depth) {
     jinja_check_stack(w->r);
     jinja_step(w->r, 1);
     switch (v.kind) {
-    case J_NONE: jinja_adds(w->r, &w->out, "null"); return;
-    case J_BOOL: jinja_adds(w->r, &w->out, v.b ? "true" : "false"); return;
-    case J_INT: jinja_put_repr(w->r, &w->out, v); return;
-    case J_FLOAT: put_float(w, v.f); return;
-    case J_STR: jinja_put_json_text(w->r, &w->out, v.s, w->ascii); return;
+    case J_NONE:
+        jinja_adds(w->r, &w->out, "null");
+        return;
+    case J_BOOL:
+        jinja_adds(w->r, &w->out, v.b ? "true" : "false");
+        return;
+    case J_INT:
+        jinja_put_repr(w->r, &w->out, v);
+        return;
+    case J_FLOAT:
+        put_float(w, v.f);
+        return;
+    case J_STR:
+        jinja_put_json_text(w->r, &w->out, v.s, w->ascii);
+        return;
     case J_LIST:
-    case J_TUPLE: put_array(w, v.l, depth); return;
-    case J_DICT: put_object(w, v.d, depth); return;
-    default: jinja_fail(w->r, HEARTH_FORMAT, "Object of type %s is not JSON serializable", jinja_type_name(v));
+    case J_TUPLE:
+        put_array(w, v.l, depth);
+        return;
+    case J_DICT:
+        put_object(w, v.d, depth);
+        return;
+    default:
+        jinja_fail(w->r, HEARTH_FORMAT, "Object of type %s is not JSON serializable", jinja_type_name(v));
     }
 }
 

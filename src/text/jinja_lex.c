@@ -249,8 +249,8 @@ static size_t unescape(jlexer *x, jsink *out, const char *s, size_t len) {
         int32_t c, low;
         if (hex_digits(s + 1, len - 1, digits, &c) < 0) lex_fail(x, "a string has a malformed \\x, \\u or \\U escape");
         size_t n = 1 + digits;
-        if (c >= 0xD800 && c < 0xDC00 && n + 6 <= len && s[n] == '\\' && s[n + 1] == 'u' && hex_digits(s + n + 2, len - n - 2, 4, &low) == 0 &&
-            low >= 0xDC00 && low < 0xE000) {
+        if (c >= 0xD800 && c < 0xDC00 && n + 6 <= len && s[n] == '\\' && s[n + 1] == 'u' &&
+            hex_digits(s + n + 2, len - n - 2, 4, &low) == 0 && low >= 0xDC00 && low < 0xE000) {
             c = 0x10000 + ((c - 0xD800) << 10) + (low - 0xDC00);
             n += 6;
         }

@@ -5,6 +5,14 @@
 
 /* ---- list, tuple and range ---- */
 
+void jinja_reverse(jlist *l) {
+    for (size_t i = 0; i < l->n / 2; i++) {
+        jval v = l->v[i];
+        l->v[i] = l->v[l->n - 1 - i];
+        l->v[l->n - 1 - i] = v;
+    }
+}
+
 static jval method_append(jrun *r, jval self, jargs *a) {
     jinja_append(r, self.l, a->slot[0]);
     return jval_of(J_NONE);
@@ -67,13 +75,8 @@ static jval method_list_clear(jrun *r, jval self, jargs *a) {
 
 static jval method_reverse(jrun *r, jval self, jargs *a) {
     (void)a;
-    jlist *l = self.l;
-    jinja_step(r, l->n);
-    for (size_t i = 0; i < l->n / 2; i++) {
-        jval v = l->v[i];
-        l->v[i] = l->v[l->n - 1 - i];
-        l->v[l->n - 1 - i] = v;
-    }
+    jinja_step(r, self.l->n);
+    jinja_reverse(self.l);
     return jval_of(J_NONE);
 }
 
@@ -107,10 +110,10 @@ static jval method_list_index(jrun *r, jval self, jargs *a) {
 }
 
 const jfunc jinja_list_methods[] = {
-    {"append", method_append, "object", 1}, {"clear", method_list_clear, "", 0},      {"copy", method_list_copy, "", 0},
-    {"count", method_list_count, "value", 1}, {"extend", method_extend, "iterable", 1}, {"index", method_list_index, "value", 1},
-    {"insert", method_insert, "index object", 2}, {"pop", method_pop, "index", 0},     {"remove", method_remove, "value", 1},
-    {"reverse", method_reverse, "", 0},     {"sort", method_sort, "reverse", 0},       {0},
+    {"append", method_append, "object", 1},       {"clear", method_list_clear, "", 0},      {"copy", method_list_copy, "", 0},
+    {"count", method_list_count, "value", 1},     {"extend", method_extend, "iterable", 1}, {"index", method_list_index, "value", 1},
+    {"insert", method_insert, "index object", 2}, {"pop", method_pop, "index", 0},          {"remove", method_remove, "value", 1},
+    {"reverse", method_reverse, "", 0},           {"sort", method_sort, "reverse", 0},      {0},
 };
 
 const jfunc jinja_tuple_methods[] = {{"count", method_list_count, "value", 1}, {"index", method_list_index, "value", 1}, {0}};
@@ -201,10 +204,15 @@ static jval method_dict_copy(jrun *r, jval self, jargs *a) {
 }
 
 const jfunc jinja_dict_methods[] = {
-    {"clear", method_dict_clear, "", 0},      {"copy", method_dict_copy, "", 0},
-    {"get", method_get, "key default", 1},    {"items", method_items, "", 0},
-    {"keys", method_keys, "", 0},             {"pop", method_dict_pop, "key default", 1},
-    {"popitem", method_popitem, "", 0},       {"setdefault", method_setdefault, "key default", 1},
-    {"update", method_update, "*", 0},        {"values", method_values, "", 0},
+    {"clear", method_dict_clear, "", 0},
+    {"copy", method_dict_copy, "", 0},
+    {"get", method_get, "key default", 1},
+    {"items", method_items, "", 0},
+    {"keys", method_keys, "", 0},
+    {"pop", method_dict_pop, "key default", 1},
+    {"popitem", method_popitem, "", 0},
+    {"setdefault", method_setdefault, "key default", 1},
+    {"update", method_update, "*", 0},
+    {"values", method_values, "", 0},
     {0},
 };

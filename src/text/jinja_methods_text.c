@@ -218,14 +218,6 @@ static size_t find_last(jrun *r, const jstr *s, size_t from, size_t to, const js
     return SIZE_MAX;
 }
 
-static void reverse_list(jlist *l) {
-    for (size_t i = 0; i < l->n / 2; i++) {
-        jval v = l->v[i];
-        l->v[i] = l->v[l->n - 1 - i];
-        l->v[l->n - 1 - i] = v;
-    }
-}
-
 static jlist *rsplit_blanks(jrun *r, jval self, int64_t most) {
     jlist *l = jinja_list(r, 0);
     const jstr *s = self.s;
@@ -267,7 +259,7 @@ static jval method_rsplit(jrun *r, jval self, jargs *a) {
         }
         jinja_append(r, l, part(r, self, 0, end));
     }
-    reverse_list(l);
+    jinja_reverse(l);
     return marked(self, jval_list(l));
 }
 
@@ -304,9 +296,15 @@ static jval method_rpartition(jrun *r, jval self, jargs *a) {
 
 static jval method_join(jrun *r, jval self, jargs *a) { return marked(self, jinja_join(r, self.s, a->slot[0], true, self.safe)); }
 static jval method_format(jrun *r, jval self, jargs *a) { return marked(self, jinja_brace_format(r, self, a)); }
-static jval method_ljust(jrun *r, jval self, jargs *a) { return marked(self, jinja_pad(r, self, jarg_int(r, a->slot[0], 0), a->slot[1], '<')); }
-static jval method_rjust(jrun *r, jval self, jargs *a) { return marked(self, jinja_pad(r, self, jarg_int(r, a->slot[0], 0), a->slot[1], '>')); }
-static jval method_center(jrun *r, jval self, jargs *a) { return marked(self, jinja_pad(r, self, jarg_int(r, a->slot[0], 0), a->slot[1], '^')); }
+static jval method_ljust(jrun *r, jval self, jargs *a) {
+    return marked(self, jinja_pad(r, self, jarg_int(r, a->slot[0], 0), a->slot[1], '<'));
+}
+static jval method_rjust(jrun *r, jval self, jargs *a) {
+    return marked(self, jinja_pad(r, self, jarg_int(r, a->slot[0], 0), a->slot[1], '>'));
+}
+static jval method_center(jrun *r, jval self, jargs *a) {
+    return marked(self, jinja_pad(r, self, jarg_int(r, a->slot[0], 0), a->slot[1], '^'));
+}
 
 static jval method_zfill(jrun *r, jval self, jargs *a) {
     int64_t width = jarg_int(r, a->slot[0], 0);
@@ -381,7 +379,8 @@ const jfunc jinja_str_methods[] = {
 
 /* The byte range of s that [start:end] means; false when it is empty because start is past the end. */
 static bool window(jrun *r, jval self, jval start, jval end, size_t *from, size_t *to) {
-    int64_t n = (int64_t)jinja_chars(r, self.s), a = jarg_given(start) ? jarg_int(r, start, 0) : 0, b = jarg_given(end) ? jarg_int(r, end, n) : n;
+    int64_t n = (int64_t)jinja_chars(r, self.s), a = jarg_given(start) ? jarg_int(r, start, 0) : 0,
+            b = jarg_given(end) ? jarg_int(r, end, n) : n;
     if (a < 0) a = a < -n ? 0 : a + n;
     if (b < 0) b = b < -n ? 0 : b + n;
     if (b > n) b = n;
@@ -444,8 +443,7 @@ static jval method_count(jrun *r, jval self, jargs *a) {
     if (!window(r, self, a->slot[1], a->slot[2], &from, &to)) return jval_int(0);
     jinja_scan(r, s->len);
     if (needle->len == 0) return jval_int((int64_t)uni_count(s->data + from, to - from) + 1);
-    for (const char *hit; (hit = jinja_find_text(r, s->data + from, to - from, needle)); n++)
-        from = (size_t)(hit - s->data) + needle->len;
+    for (const char *hit; (hit = jinja_find_text(r, s->data + from, to - from, needle)); n++) from = (size_t)(hit - s->data) + needle->len;
     return jval_int(n);
 }
 
@@ -488,10 +486,10 @@ static bool identifier(jrun *r, jval self) {
     return all_are(r, self, identifier_part, false) && !(self.s->data[0] >= '0' && self.s->data[0] <= '9');
 }
 
-#define QUESTION(name, expression)                                                                 \
-    static jval method_##name(jrun *r, jval self, jargs *a) {                                      \
-        (void)a;                                                                                   \
-        return jval_bool(expression);                                                              \
+#define QUESTION(name, expression)                                                                                                         \
+    static jval method_##name(jrun *r, jval self, jargs *a) {                                                                              \
+        (void)a;                                                                                                                           \
+        return jval_bool(expression);                                                                                                      \
     }
 QUESTION(isalnum, all_are(r, self, alphanumeric, false))
 QUESTION(isalpha, all_are(r, self, uni_alpha, false))

@@ -6,15 +6,14 @@
 #include "text/jinja_tree.h"
 #include "text/jinja_unicode.h"
 
-static const char *const op_names[] = {[JOP_ADD] = "+", [JOP_SUB] = "-",   [JOP_MUL] = "*", [JOP_DIV] = "/",
-                                       [JOP_FLOORDIV] = "//", [JOP_MOD] = "%", [JOP_POW] = "** or pow()"};
+static const char *const op_names[] = {
+    [JOP_ADD] = "+", [JOP_SUB] = "-", [JOP_MUL] = "*", [JOP_DIV] = "/", [JOP_FLOORDIV] = "//", [JOP_MOD] = "%", [JOP_POW] = "** or pow()"};
 
 static _Noreturn void bad_operands(jrun *r, jop op, jval a, jval b) {
     if (op == JOP_ADD && (a.kind == J_STR || a.kind == J_LIST || a.kind == J_TUPLE))
         jinja_fail(r, HEARTH_FORMAT, "can only concatenate %s (not \"%s\") to %s", jinja_type_name(a), jinja_type_name(b),
                    jinja_type_name(a));
-    jinja_fail(r, HEARTH_FORMAT, "unsupported operand type(s) for %s: '%s' and '%s'", op_names[op], jinja_type_name(a),
-               jinja_type_name(b));
+    jinja_fail(r, HEARTH_FORMAT, "unsupported operand type(s) for %s: '%s' and '%s'", op_names[op], jinja_type_name(a), jinja_type_name(b));
 }
 
 /* ---- numbers ---- */
@@ -46,13 +45,21 @@ static jval int_op(jrun *r, jop op, int64_t a, int64_t b) {
     int64_t n = 0;
     bool over = false;
     switch (op) {
-    case JOP_ADD: over = __builtin_add_overflow(a, b, &n); break;
-    case JOP_SUB: over = __builtin_sub_overflow(a, b, &n); break;
-    case JOP_MUL: over = __builtin_mul_overflow(a, b, &n); break;
+    case JOP_ADD:
+        over = __builtin_add_overflow(a, b, &n);
+        break;
+    case JOP_SUB:
+        over = __builtin_sub_overflow(a, b, &n);
+        break;
+    case JOP_MUL:
+        over = __builtin_mul_overflow(a, b, &n);
+        break;
     case JOP_DIV:
         if (b == 0) by_zero(r);
         return jval_float((double)a / (double)b);
-    case JOP_FLOORDIV: n = int_floordiv(r, a, b); break;
+    case JOP_FLOORDIV:
+        n = int_floordiv(r, a, b);
+        break;
     case JOP_MOD: {
         if (b == 0) by_zero(r);
         n = b == -1 ? 0 : a % b;
@@ -86,16 +93,22 @@ static double float_power(jrun *r, double a, double b) {
 static jval float_op(jrun *r, jop op, double a, double b) {
     if ((op == JOP_DIV || op == JOP_FLOORDIV || op == JOP_MOD) && b == 0) by_zero(r);
     switch (op) {
-    case JOP_ADD: return jval_float(a + b);
-    case JOP_SUB: return jval_float(a - b);
-    case JOP_MUL: return jval_float(a * b);
-    case JOP_DIV: return jval_float(a / b);
+    case JOP_ADD:
+        return jval_float(a + b);
+    case JOP_SUB:
+        return jval_float(a - b);
+    case JOP_MUL:
+        return jval_float(a * b);
+    case JOP_DIV:
+        return jval_float(a / b);
     case JOP_FLOORDIV: {
         double quotient = (a - float_mod(a, b)) / b, whole = floor(quotient);
         return jval_float(quotient - whole > 0.5 ? whole + 1 : whole);
     }
-    case JOP_MOD: return jval_float(float_mod(a, b));
-    default: return jval_float(float_power(r, a, b));
+    case JOP_MOD:
+        return jval_float(float_mod(a, b));
+    default:
+        return jval_float(float_power(r, a, b));
     }
 }
 
@@ -183,8 +196,11 @@ bool jinja_contains(jrun *r, jval c, jval v) {
             jinja_fail(r, HEARTH_FORMAT, "'in <string>' requires string as left operand, not %s", jinja_type_name(v));
         }
         return jinja_find_text(r, c.s->data, c.s->len, v.s) != NULL;
-    case J_DICT: return jinja_dict_get(r, c.d, v) != NULL;
-    case J_RANGE: jinja_step(r, c.range->n / 8); return range_contains(c.range, v);
+    case J_DICT:
+        return jinja_dict_get(r, c.d, v) != NULL;
+    case J_RANGE:
+        jinja_step(r, c.range->n / 8);
+        return range_contains(c.range, v);
     case J_LIST:
     case J_TUPLE:
     case J_UNDEFINED: {
@@ -193,21 +209,30 @@ bool jinja_contains(jrun *r, jval c, jval v) {
             if (jinja_equal(r, item, v)) return true;
         return false;
     }
-    default: jinja_fail(r, HEARTH_FORMAT, "argument of type '%s' is not iterable", jinja_type_name(c));
+    default:
+        jinja_fail(r, HEARTH_FORMAT, "argument of type '%s' is not iterable", jinja_type_name(c));
     }
 }
 
 bool jinja_compare(jrun *r, jcompare op, jval a, jval b) {
     switch (op) {
-    case JCMP_EQ: return jinja_equal(r, a, b);
-    case JCMP_NE: return !jinja_equal(r, a, b);
-    case JCMP_LT: return jinja_less(r, a, b);
-    case JCMP_GT: return jinja_less(r, b, a);
+    case JCMP_EQ:
+        return jinja_equal(r, a, b);
+    case JCMP_NE:
+        return !jinja_equal(r, a, b);
+    case JCMP_LT:
+        return jinja_less(r, a, b);
+    case JCMP_GT:
+        return jinja_less(r, b, a);
     /* Not the negation: nothing is ordered with NaN. */
-    case JCMP_LE: return jinja_less(r, a, b) || jinja_equal(r, a, b);
-    case JCMP_GE: return jinja_less(r, b, a) || jinja_equal(r, a, b);
-    case JCMP_IN: return jinja_contains(r, b, a);
-    default: return !jinja_contains(r, b, a);
+    case JCMP_LE:
+        return jinja_less(r, a, b) || jinja_equal(r, a, b);
+    case JCMP_GE:
+        return jinja_less(r, b, a) || jinja_equal(r, a, b);
+    case JCMP_IN:
+        return jinja_contains(r, b, a);
+    default:
+        return !jinja_contains(r, b, a);
     }
 }
 
@@ -219,13 +244,20 @@ const jfunc *jinja_find_method(jval v, const jstr *name) {
     case J_STR:
         f = jinja_find(jinja_str_methods, name->data, name->len);
         return f ? f : jinja_find(jinja_str_query_methods, name->data, name->len);
-    case J_LIST: return jinja_find(jinja_list_methods, name->data, name->len);
-    case J_TUPLE: return jinja_find(jinja_tuple_methods, name->data, name->len);
-    case J_DICT: return jinja_find(jinja_dict_methods, name->data, name->len);
-    case J_RANGE: return jinja_find(jinja_range_methods, name->data, name->len);
-    case J_LOOP: return jinja_find(jinja_loop_methods, name->data, name->len);
-    case J_CYCLER: return jinja_find(jinja_cycler_methods, name->data, name->len);
-    default: return NULL;
+    case J_LIST:
+        return jinja_find(jinja_list_methods, name->data, name->len);
+    case J_TUPLE:
+        return jinja_find(jinja_tuple_methods, name->data, name->len);
+    case J_DICT:
+        return jinja_find(jinja_dict_methods, name->data, name->len);
+    case J_RANGE:
+        return jinja_find(jinja_range_methods, name->data, name->len);
+    case J_LOOP:
+        return jinja_find(jinja_loop_methods, name->data, name->len);
+    case J_CYCLER:
+        return jinja_find(jinja_cycler_methods, name->data, name->len);
+    default:
+        return NULL;
     }
 }
 
@@ -334,14 +366,17 @@ static jval stepped_string(jrun *r, jval v, int64_t start, int64_t step, size_t 
 static jval range_slice(jrun *r, const jrange *g, int64_t start, int64_t stop, int64_t step, size_t count) {
     jrange *part = jinja_alloc(r, 1, sizeof *part);
     uint64_t from = (uint64_t)g->start, by = (uint64_t)g->step;
-    *part = (jrange){.start = (int64_t)(from + (uint64_t)start * by), .stop = (int64_t)(from + (uint64_t)stop * by),
-                     .step = (int64_t)((uint64_t)step * by), .n = count};
+    *part = (jrange){.start = (int64_t)(from + (uint64_t)start * by),
+                     .stop = (int64_t)(from + (uint64_t)stop * by),
+                     .step = (int64_t)((uint64_t)step * by),
+                     .n = count};
     return (jval){.kind = J_RANGE, .range = part};
 }
 
 jval jinja_slice(jrun *r, jval v, jval first, jval last, jval by) {
     jinja_need_defined(r, v);
-    if (!is_sequence(v) && v.kind != J_RANGE) jinja_fail(r, HEARTH_FORMAT, "'%s' object is not subscriptable with a slice", jinja_type_name(v));
+    if (!is_sequence(v) && v.kind != J_RANGE)
+        jinja_fail(r, HEARTH_FORMAT, "'%s' object is not subscriptable with a slice", jinja_type_name(v));
     int64_t n = (int64_t)jinja_length(r, v), step = slice_int(r, by, 1);
     if (step == 0) jinja_fail(r, HEARTH_FORMAT, "slice step cannot be zero");
     if (step > n + 1) step = n + 1;

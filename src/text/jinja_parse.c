@@ -11,13 +11,26 @@
 static void describe(const jtoken *t, char *out, size_t cap) {
     char text[64];
     switch (t->kind) {
-    case T_END: snprintf(out, cap, "the end of the template"); return;
-    case T_TEXT: snprintf(out, cap, "text"); return;
-    case T_BLOCK_BEGIN: snprintf(out, cap, "{%%"); return;
-    case T_BLOCK_END: snprintf(out, cap, "%%}"); return;
-    case T_VALUE_BEGIN: snprintf(out, cap, "{{"); return;
-    case T_VALUE_END: snprintf(out, cap, "}}"); return;
-    default: snprintf(out, cap, "%s", err_quote(text, sizeof text, t->text, t->len));
+    case T_END:
+        snprintf(out, cap, "the end of the template");
+        return;
+    case T_TEXT:
+        snprintf(out, cap, "text");
+        return;
+    case T_BLOCK_BEGIN:
+        snprintf(out, cap, "{%%");
+        return;
+    case T_BLOCK_END:
+        snprintf(out, cap, "%%}");
+        return;
+    case T_VALUE_BEGIN:
+        snprintf(out, cap, "{{");
+        return;
+    case T_VALUE_END:
+        snprintf(out, cap, "}}");
+        return;
+    default:
+        snprintf(out, cap, "%s", err_quote(text, sizeof text, t->text, t->len));
     }
 }
 
@@ -314,9 +327,19 @@ static jnode *parse_statement(jparser *p, const char *const *ends) {
         const char *name;
         jnode *(*parse)(jparser *);
     } all[] = {
-        {"if", parse_if},         {"set", parse_set},     {"for", parse_for},   {"macro", parse_macro}, {"call", parse_call},
-        {"filter", parse_filter}, {"with", parse_with},   {"print", parse_print}, {"break", parse_jump}, {"continue", parse_jump},
-        {"do", parse_do},         {"block", parse_block}, {"generation", parse_generation},
+        {"if", parse_if},
+        {"set", parse_set},
+        {"for", parse_for},
+        {"macro", parse_macro},
+        {"call", parse_call},
+        {"filter", parse_filter},
+        {"with", parse_with},
+        {"print", parse_print},
+        {"break", parse_jump},
+        {"continue", parse_jump},
+        {"do", parse_do},
+        {"block", parse_block},
+        {"generation", parse_generation},
     };
     jinja_check_stack(p->r);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

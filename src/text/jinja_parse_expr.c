@@ -33,8 +33,12 @@ static jnode *name_or_constant(jparser *p) {
         const char *name;
         jval value;
     } constants[] = {
-        {"true", {.kind = J_BOOL, .b = true}},   {"True", {.kind = J_BOOL, .b = true}}, {"false", {.kind = J_BOOL}},
-        {"False", {.kind = J_BOOL}},             {"none", {.kind = J_NONE}},            {"None", {.kind = J_NONE}},
+        {"true", {.kind = J_BOOL, .b = true}},
+        {"True", {.kind = J_BOOL, .b = true}},
+        {"false", {.kind = J_BOOL}},
+        {"False", {.kind = J_BOOL}},
+        {"none", {.kind = J_NONE}},
+        {"None", {.kind = J_NONE}},
     };
     for (size_t i = 0; i < sizeof constants / sizeof *constants; i++) {
         if (!jparse_is_name(&p->now, constants[i].name)) continue;
@@ -176,10 +180,10 @@ static jnode *dot(jparser *p, jnode *object) {
 enum { ARG_KEYWORD = 1, ARG_SPREAD = 2, ARG_SPREAD2 = 4 };
 
 static jnode *argument(jparser *p, unsigned *seen) {
-    unsigned kind = jparse_is_op(&p->now, '*')                                       ? ARG_SPREAD
-                    : jparse_is_op(&p->now, JOPER('*', '*'))                         ? ARG_SPREAD2
-                    : p->now.kind == T_NAME && jparse_is_op(&p->next, '=')           ? ARG_KEYWORD
-                                                                                     : 0;
+    unsigned kind = jparse_is_op(&p->now, '*')                             ? ARG_SPREAD
+                    : jparse_is_op(&p->now, JOPER('*', '*'))               ? ARG_SPREAD2
+                    : p->now.kind == T_NAME && jparse_is_op(&p->next, '=') ? ARG_KEYWORD
+                                                                           : 0;
     unsigned not_after = kind == 0 ? ~0u : kind == ARG_SPREAD ? ARG_SPREAD | ARG_SPREAD2 : ARG_SPREAD2;
     if (*seen & not_after) jparse_fail(p, "arguments in the order: by position, by name, *list, **dict");
     *seen |= kind;
@@ -350,8 +354,12 @@ static bool take_comparison(jparser *p, jcompare *op) {
     static const struct {
         uint32_t token;
         jcompare op;
-    } all[] = {{JOPER('=', '='), JCMP_EQ}, {JOPER('!', '='), JCMP_NE}, {JOPER('<', '='), JCMP_LE},
-               {JOPER('>', '='), JCMP_GE}, {'<', JCMP_LT},             {'>', JCMP_GT}};
+    } all[] = {{JOPER('=', '='), JCMP_EQ},
+               {JOPER('!', '='), JCMP_NE},
+               {JOPER('<', '='), JCMP_LE},
+               {JOPER('>', '='), JCMP_GE},
+               {'<', JCMP_LT},
+               {'>', JCMP_GT}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         *op = all[i].op;
         if (jparse_skip_op(p, all[i].token)) return true;

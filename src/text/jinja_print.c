@@ -163,12 +163,14 @@ static void put_object(jrun *r, jsink *s, jval v) {
         jinja_addc(r, s, '>');
         return;
     }
+    const char *name = v.kind == J_FUNC ? v.func->name : v.kind == J_METHOD ? v.method->func->name : NULL;
     jinja_adds(r, s, "<");
     jinja_adds(r, s, jinja_type_name(v));
-    jinja_adds(r, s, v.kind == J_FUNC ? " " : v.kind == J_METHOD ? " " : "");
-    if (v.kind == J_FUNC) jinja_adds(r, s, v.func->name);
-    if (v.kind == J_METHOD) jinja_adds(r, s, v.method->func->name);
-    jinja_adds(r, s, ">");
+    if (name) {
+        jinja_addc(r, s, ' ');
+        jinja_adds(r, s, name);
+    }
+    jinja_addc(r, s, '>');
 }
 
 void jinja_put_repr(jrun *r, jsink *s, jval v) {
@@ -177,26 +179,43 @@ void jinja_put_repr(jrun *r, jsink *s, jval v) {
     jinja_check_stack(r);
     switch (v.kind) {
     case J_ABSENT:
-    case J_UNDEFINED: jinja_adds(r, s, "Undefined"); return;
-    case J_NONE: jinja_adds(r, s, "None"); return;
-    case J_BOOL: jinja_adds(r, s, v.b ? "True" : "False"); return;
-    case J_INT: jinja_add(r, s, text, (size_t)sprintf(text, "%lld", (long long)v.i)); return;
-    case J_FLOAT: jinja_add(r, s, text, (size_t)jinja_float_text(v.f, text)); return;
+    case J_UNDEFINED:
+        jinja_adds(r, s, "Undefined");
+        return;
+    case J_NONE:
+        jinja_adds(r, s, "None");
+        return;
+    case J_BOOL:
+        jinja_adds(r, s, v.b ? "True" : "False");
+        return;
+    case J_INT:
+        jinja_add(r, s, text, (size_t)sprintf(text, "%lld", (long long)v.i));
+        return;
+    case J_FLOAT:
+        jinja_add(r, s, text, (size_t)jinja_float_text(v.f, text));
+        return;
     case J_STR:
         if (v.safe) jinja_adds(r, s, "Markup(");
         put_quoted(r, s, v.s);
         if (v.safe) jinja_addc(r, s, ')');
         return;
     case J_LIST:
-    case J_TUPLE: put_list(r, s, v); return;
-    case J_DICT: put_dict(r, s, v.d); return;
-    case J_RANGE: put_range(r, s, v.range); return;
+    case J_TUPLE:
+        put_list(r, s, v);
+        return;
+    case J_DICT:
+        put_dict(r, s, v.d);
+        return;
+    case J_RANGE:
+        put_range(r, s, v.range);
+        return;
     case J_NAMESPACE:
         jinja_adds(r, s, "<Namespace ");
         put_dict(r, s, v.d);
         jinja_addc(r, s, '>');
         return;
-    default: put_object(r, s, v);
+    default:
+        put_object(r, s, v);
     }
 }
 
@@ -224,12 +243,23 @@ jval jinja_escape(jrun *r, jval v) {
     for (size_t i = 0; i < text.s->len; i++) {
         char c = text.s->data[i];
         switch (c) {
-        case '&': jinja_adds(r, &s, "&amp;"); break;
-        case '<': jinja_adds(r, &s, "&lt;"); break;
-        case '>': jinja_adds(r, &s, "&gt;"); break;
-        case '\'': jinja_adds(r, &s, "&#39;"); break;
-        case '"': jinja_adds(r, &s, "&#34;"); break;
-        default: jinja_addc(r, &s, c);
+        case '&':
+            jinja_adds(r, &s, "&amp;");
+            break;
+        case '<':
+            jinja_adds(r, &s, "&lt;");
+            break;
+        case '>':
+            jinja_adds(r, &s, "&gt;");
+            break;
+        case '\'':
+            jinja_adds(r, &s, "&#39;");
+            break;
+        case '"':
+            jinja_adds(r, &s, "&#34;");
+            break;
+        default:
+            jinja_addc(r, &s, c);
         }
     }
     text = jinja_sink_str(r, &s);

@@ -6,7 +6,7 @@
 #include "text/jinja_unicode.h"
 
 void jinja_fail(jrun *r, hearth_code code, const char *format, ...) {
-    char text[sizeof ((err *)0)->text];
+    char text[sizeof((err *)0)->text];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
@@ -17,7 +17,7 @@ void jinja_fail(jrun *r, hearth_code code, const char *format, ...) {
 }
 
 void jinja_raise(jrun *r, const jstr *text) {
-    size_t len = text->len, most = sizeof ((err *)0)->text - 1;
+    size_t len = text->len, most = sizeof((err *)0)->text - 1;
     if (len > most) { /* cut between characters */
         len = most + 1;
         while (len > most) len = uni_back(text->data, len);
@@ -61,8 +61,7 @@ void *jinja_alloc(jrun *r, size_t count, size_t size) {
 void *jinja_grow(jrun *r, void *old, size_t old_count, size_t new_count, size_t size) {
     size_t have = (old_count * size + 15) & ~(size_t)15, want;
     jchunk *c = r->chunks;
-    if (old && c && (char *)old + have == c->data + c->used && !__builtin_mul_overflow(new_count, size, &want) &&
-        want < JINJA_MAX_MEMORY) {
+    if (old && c && (char *)old + have == c->data + c->used && !__builtin_mul_overflow(new_count, size, &want) && want < JINJA_MAX_MEMORY) {
         want = (want + 15) & ~(size_t)15;
         if (want <= have) return old;
         if (want - have <= c->size - c->used) {

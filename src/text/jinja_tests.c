@@ -102,10 +102,10 @@ const jfunc *jinja_find_filter(const jstr *name) {
 
 /* ---- tests ---- */
 
-#define TEST(name, expression)                                                                     \
-    static jval test_##name(jrun *r, jval self, jargs *a) {                                        \
-        (void)r, (void)a;                                                                          \
-        return jval_bool(expression);                                                              \
+#define TEST(name, expression)                                                                                                             \
+    static jval test_##name(jrun *r, jval self, jargs *a) {                                                                                \
+        (void)r, (void)a;                                                                                                                  \
+        return jval_bool(expression);                                                                                                      \
     }
 
 /* Whether v % by is rest. */

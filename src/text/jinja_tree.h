@@ -30,10 +30,10 @@ typedef enum jtoken_kind {
 typedef struct jtoken {
     jtoken_kind kind;
     uint32_t line;
-    uint32_t op;           /* T_OPERATOR */
-    const char *text;      /* as written in the template */
+    uint32_t op;      /* T_OPERATOR */
+    const char *text; /* as written in the template */
     size_t len;
-    jval value;            /* T_STRING, T_INT, T_FLOAT, T_TEXT */
+    jval value; /* T_STRING, T_INT, T_FLOAT, T_TEXT */
 } jtoken;
 
 #define JINJA_MAX_BRACKETS 256
@@ -43,7 +43,7 @@ typedef struct jlexer {
     size_t len, at;
     uint32_t line;
     enum { JLEX_TEXT, JLEX_BLOCK, JLEX_VALUE } mode;
-    jtoken_kind begin; /* what comes after the text that was just handed out, T_END for nothing */
+    jtoken_kind begin;                 /* what comes after the text that was just handed out, T_END for nothing */
     char brackets[JINJA_MAX_BRACKETS]; /* the closing ones that are due */
     size_t depth;
 } jlexer;
@@ -150,11 +150,11 @@ struct jmacro {
 
 struct jloop {
     const jnode *node;
-    jscope *scope; /* where the statement stands */
+    jscope *scope;      /* where the statement stands */
     jscope *test_scope; /* for the loop's `if`; NULL: every item passes */
     jiter it;
     int64_t index0, depth0;
-    size_t length; /* SIZE_MAX: not known yet */
+    size_t length;               /* SIZE_MAX: not known yet */
     jval before, current, after; /* J_ABSENT: none */
     bool ended;
     jval changed; /* the arguments of the last loop.changed() that said yes */

@@ -22,10 +22,14 @@ int32_t uni_decode(const char *s, size_t *size) {
     const unsigned char *u = (const unsigned char *)s;
     *size = uni_size(*s);
     switch (*size) {
-    case 1: return u[0];
-    case 2: return (u[0] & 0x1F) << 6 | (u[1] & 0x3F);
-    case 3: return (u[0] & 0x0F) << 12 | (u[1] & 0x3F) << 6 | (u[2] & 0x3F);
-    default: return (u[0] & 0x07) << 18 | (u[1] & 0x3F) << 12 | (u[2] & 0x3F) << 6 | (u[3] & 0x3F);
+    case 1:
+        return u[0];
+    case 2:
+        return (u[0] & 0x1F) << 6 | (u[1] & 0x3F);
+    case 3:
+        return (u[0] & 0x0F) << 12 | (u[1] & 0x3F) << 6 | (u[2] & 0x3F);
+    default:
+        return (u[0] & 0x07) << 18 | (u[1] & 0x3F) << 12 | (u[2] & 0x3F) << 6 | (u[3] & 0x3F);
     }
 }
 
@@ -69,9 +73,7 @@ bool uni_space(int32_t c) {
            c == 0x205F || c == 0x3000;
 }
 
-bool uni_line_break(int32_t c) {
-    return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
-}
+bool uni_line_break(int32_t c) { return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029; }
 
 bool uni_alpha(int32_t c) {
     utf8proc_category_t k = utf8proc_category(c);
@@ -101,8 +103,10 @@ bool uni_printable(int32_t c) {
     case UTF8PROC_CATEGORY_CO:
     case UTF8PROC_CATEGORY_ZS:
     case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP: return false;
-    default: return true;
+    case UTF8PROC_CATEGORY_ZP:
+        return false;
+    default:
+        return true;
     }
 }
 
@@ -117,8 +121,10 @@ static bool case_ignorable(int32_t c) {
     case UTF8PROC_CATEGORY_ME:
     case UTF8PROC_CATEGORY_CF:
     case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_SK: return true;
-    default: return c == '\'' || c == '.' || c == ':' || c == 0xB7 || c == 0x2019 || c == 0x2018;
+    case UTF8PROC_CATEGORY_SK:
+        return true;
+    default:
+        return c == '\'' || c == '.' || c == ':' || c == 0xB7 || c == 0x2019 || c == 0x2018;
     }
 }
 

@@ -113,10 +113,15 @@ static uint64_t hash_bytes(const char *s, size_t len) {
 /* Values that are equal hash the same: 1, 1.0 and True. */
 static uint64_t hash_value(jrun *r, jval v) {
     switch (v.kind) {
-    case J_STR: jinja_scan(r, v.s->len); return hash_bytes(v.s->data, v.s->len);
-    case J_NONE: return 3;
-    case J_BOOL: return mix(v.b);
-    case J_INT: return mix((uint64_t)v.i);
+    case J_STR:
+        jinja_scan(r, v.s->len);
+        return hash_bytes(v.s->data, v.s->len);
+    case J_NONE:
+        return 3;
+    case J_BOOL:
+        return mix(v.b);
+    case J_INT:
+        return mix((uint64_t)v.i);
     case J_FLOAT: {
         if (v.f >= -0x1p63 && v.f < 0x1p63 && v.f == floor(v.f)) return mix((uint64_t)(int64_t)v.f);
         uint64_t bits;
@@ -131,8 +136,10 @@ static uint64_t hash_value(jrun *r, jval v) {
         return h;
     }
     case J_LIST:
-    case J_DICT: jinja_fail(r, HEARTH_FORMAT, "unhashable type: '%s'", jinja_type_name(v));
-    default: return v.kind;
+    case J_DICT:
+        jinja_fail(r, HEARTH_FORMAT, "unhashable type: '%s'", jinja_type_name(v));
+    default:
+        return v.kind;
     }
 }
 
@@ -224,9 +231,7 @@ static jval missing(jrun *r, jmissing m) {
 
 jval jinja_undefined_hint(jrun *r, const char *hint) { return missing(r, (jmissing){.hint = hint}); }
 
-jval jinja_undefined_name(jrun *r, const jstr *name) {
-    return missing(r, (jmissing){.name = {.kind = J_STR, .s = (jstr *)name}});
-}
+jval jinja_undefined_name(jrun *r, const jstr *name) { return missing(r, (jmissing){.name = {.kind = J_STR, .s = (jstr *)name}}); }
 
 jval jinja_undefined_member(jrun *r, jval owner, jval name) {
     return missing(r, (jmissing){.has_owner = true, .owner = owner, .name = name});
@@ -236,9 +241,9 @@ static const char *owner_name(jval v) {
     if (v.kind == J_NAMESPACE) return "jinja2.utils.Namespace object";
     if (v.kind == J_LOOP) return "jinja2.runtime.LoopContext object";
     if (v.kind == J_MACRO) return "jinja2.runtime.Macro object";
-    static const char *const names[] = {[J_BOOL] = "bool object",   [J_INT] = "int object",   [J_FLOAT] = "float object",
-                                        [J_STR] = "str object",     [J_LIST] = "list object", [J_TUPLE] = "tuple object",
-                                        [J_DICT] = "dict object",   [J_RANGE] = "range object"};
+    static const char *const names[] = {
+        [J_BOOL] = "bool object", [J_INT] = "int object",     [J_FLOAT] = "float object", [J_STR] = "str object",
+        [J_LIST] = "list object", [J_TUPLE] = "tuple object", [J_DICT] = "dict object",   [J_RANGE] = "range object"};
     if (v.kind == J_NONE) return "None";
     return v.kind < sizeof names / sizeof *names && names[v.kind] ? names[v.kind] : "object";
 }
@@ -263,10 +268,11 @@ void jinja_need_defined(jrun *r, jval v) {
 
 const char *jinja_type_name(jval v) {
     static const char *const names[] = {
-        [J_ABSENT] = "nothing", [J_UNDEFINED] = "Undefined", [J_NONE] = "NoneType", [J_BOOL] = "bool",       [J_INT] = "int",
-        [J_FLOAT] = "float",    [J_STR] = "str",             [J_LIST] = "list",     [J_TUPLE] = "tuple",     [J_DICT] = "dict",
-        [J_RANGE] = "range",    [J_NAMESPACE] = "Namespace", [J_MACRO] = "Macro",   [J_LOOP] = "LoopContext", [J_FUNC] = "function",
-        [J_METHOD] = "builtin_function_or_method", [J_CYCLER] = "Cycler", [J_JOINER] = "Joiner"};
+        [J_ABSENT] = "nothing", [J_UNDEFINED] = "Undefined", [J_NONE] = "NoneType", [J_BOOL] = "bool",
+        [J_INT] = "int",        [J_FLOAT] = "float",         [J_STR] = "str",       [J_LIST] = "list",
+        [J_TUPLE] = "tuple",    [J_DICT] = "dict",           [J_RANGE] = "range",   [J_NAMESPACE] = "Namespace",
+        [J_MACRO] = "Macro",    [J_LOOP] = "LoopContext",    [J_FUNC] = "function", [J_METHOD] = "builtin_function_or_method",
+        [J_CYCLER] = "Cycler",  [J_JOINER] = "Joiner"};
     if (v.kind == J_STR && v.safe) return "Markup";
     if (v.kind == J_LIST && v.l->view == JVIEW_STREAM) return "generator";
     return names[v.kind];
@@ -279,13 +285,19 @@ int64_t jinja_int(jval v) { return v.kind == J_BOOL ? v.b : v.i; }
 
 size_t jinja_length(jrun *r, jval v) {
     switch (v.kind) {
-    case J_UNDEFINED: return 0;
-    case J_STR: return jinja_chars(r, v.s);
+    case J_UNDEFINED:
+        return 0;
+    case J_STR:
+        return jinja_chars(r, v.s);
     case J_LIST:
-    case J_TUPLE: return v.l->n - v.l->taken;
-    case J_DICT: return v.d->n;
-    case J_RANGE: return v.range->n;
-    default: return SIZE_MAX;
+    case J_TUPLE:
+        return v.l->n - v.l->taken;
+    case J_DICT:
+        return v.d->n;
+    case J_RANGE:
+        return v.range->n;
+    default:
+        return SIZE_MAX;
     }
 }
 
@@ -293,13 +305,20 @@ bool jinja_truth(jrun *r, jval v) {
     switch (v.kind) {
     case J_ABSENT:
     case J_UNDEFINED:
-    case J_NONE: return false;
-    case J_BOOL: return v.b;
-    case J_INT: return v.i != 0;
-    case J_FLOAT: return v.f != 0;
-    case J_STR: return v.s->len != 0;
-    case J_LIST: return v.l->n != 0 || v.l->view == JVIEW_STREAM;
-    default: return jinja_length(r, v) != 0;
+    case J_NONE:
+        return false;
+    case J_BOOL:
+        return v.b;
+    case J_INT:
+        return v.i != 0;
+    case J_FLOAT:
+        return v.f != 0;
+    case J_STR:
+        return v.s->len != 0;
+    case J_LIST:
+        return v.l->n != 0 || v.l->view == JVIEW_STREAM;
+    default:
+        return jinja_length(r, v) != 0;
     }
 }
 
@@ -341,12 +360,18 @@ static bool equal_ranges(const jrange *a, const jrange *b) {
 bool jinja_same(jval a, jval b) {
     if (a.kind != b.kind) return false;
     switch (a.kind) {
-    case J_NONE: return true;
-    case J_BOOL: return a.b == b.b;
-    case J_INT: return a.i == b.i;
-    case J_FLOAT: return a.f == b.f;
-    case J_STR: return a.s->len == b.s->len && memcmp(a.s->data, b.s->data, a.s->len) == 0;
-    default: return a.l == b.l;
+    case J_NONE:
+        return true;
+    case J_BOOL:
+        return a.b == b.b;
+    case J_INT:
+        return a.i == b.i;
+    case J_FLOAT:
+        return a.f == b.f;
+    case J_STR:
+        return a.s->len == b.s->len && memcmp(a.s->data, b.s->data, a.s->len) == 0;
+    default:
+        return a.l == b.l;
     }
 }
 
@@ -355,7 +380,8 @@ bool jinja_equal(jrun *r, jval a, jval b) {
     if (jinja_is_number(a) && jinja_is_number(b)) return compare_numbers(a, b) == 0;
     if (a.kind != b.kind) return false;
     switch (a.kind) {
-    case J_UNDEFINED: return true;
+    case J_UNDEFINED:
+        return true;
     case J_STR:
         if (a.s->len != b.s->len) return false;
         jinja_scan(r, a.s->len);
@@ -368,9 +394,13 @@ bool jinja_equal(jrun *r, jval a, jval b) {
         for (size_t i = 0; i < a.l->n; i++)
             if (!jinja_equal(r, a.l->v[i], b.l->v[i])) return false;
         return true;
-    case J_DICT: jinja_check_stack(r); return equal_dicts(r, a.d, b.d);
-    case J_RANGE: return equal_ranges(a.range, b.range);
-    default: return jinja_same(a, b);
+    case J_DICT:
+        jinja_check_stack(r);
+        return equal_dicts(r, a.d, b.d);
+    case J_RANGE:
+        return equal_ranges(a.range, b.range);
+    default:
+        return jinja_same(a, b);
     }
 }
 
@@ -403,8 +433,10 @@ bool jinja_iterable(jval v) {
     case J_LIST:
     case J_TUPLE:
     case J_DICT:
-    case J_RANGE: return true;
-    default: return false;
+    case J_RANGE:
+        return true;
+    default:
+        return false;
     }
 }
 
@@ -445,7 +477,8 @@ bool jinja_next(jrun *r, jiter *it, jval *item) {
         if (it->at >= v.range->n) return false;
         *item = jval_int((int64_t)((uint64_t)v.range->start + it->at++ * (uint64_t)v.range->step));
         return true;
-    default: return false;
+    default:
+        return false;
     }
 }
 

@@ -15,12 +15,12 @@
 typedef struct jinja jinja;
 
 /* What a hostile template can spend before it ends with an error. */
-#define JINJA_MAX_SOURCE ((size_t)1 << 20)  /* bytes of template */
+#define JINJA_MAX_SOURCE ((size_t)1 << 20)   /* bytes of template */
 #define JINJA_MAX_MEMORY ((size_t)256 << 20) /* bytes of values, or of syntax tree */
-#define JINJA_MAX_OUTPUT ((size_t)64 << 20) /* bytes of rendered text */
-#define JINJA_MAX_STEPS 50000000u           /* nodes evaluated, items visited, 64-byte runs of text scanned */
-#define JINJA_MAX_STACK ((size_t)384 << 10) /* bytes of C stack, so that a thread with 1 MiB is enough */
-#define JINJA_MAX_RANGE 100000              /* items of range(), as in jinja2's sandbox */
+#define JINJA_MAX_OUTPUT ((size_t)64 << 20)  /* bytes of rendered text */
+#define JINJA_MAX_STEPS 50000000u            /* nodes evaluated, items visited, 64-byte runs of text scanned */
+#define JINJA_MAX_STACK ((size_t)384 << 10)  /* bytes of C stack, so that a thread with 1 MiB is enough */
+#define JINJA_MAX_RANGE 100000               /* items of range(), as in jinja2's sandbox */
 
 typedef enum jkind {
     J_ABSENT, /* an argument that was not given; never seen by templates */
@@ -285,7 +285,7 @@ typedef struct jiter {
     size_t at; /* item, or byte of a string */
 } jiter;
 bool jinja_iterable(jval v);
-bool jinja_indexable(jval v); /* what Python calls a sequence, and mappings */
+bool jinja_indexable(jval v);      /* what Python calls a sequence, and mappings */
 jiter jinja_iter(jrun *r, jval v); /* fails when v is not iterable */
 bool jinja_next(jrun *r, jiter *it, jval *item);
 jlist *jinja_to_list(jrun *r, jval v);

@@ -49,8 +49,8 @@ static void tell(const char *name, const json_t *c, bool ok, const char *got, si
     err_quote(a, sizeof a, got + from, got_len - from);
     err_quote(b, sizeof b, want + from, want_len - from);
     printf("# %s, fixture %s, add_generation_prompt %s, %s: %s\n#   at byte %zu got:  %s\n#   expected: %s\n", name,
-           json_string_value(json_object_get(c, "fixture")), json_is_true(json_object_get(c, "add_generation_prompt")) ? "true" : "false", extra,
-           ok ? "another text" : "an error", at, a, b);
+           json_string_value(json_object_get(c, "fixture")), json_is_true(json_object_get(c, "add_generation_prompt")) ? "true" : "false",
+           extra, ok ? "another text" : "an error", at, a, b);
     free(extra);
 }
 
@@ -112,7 +112,9 @@ static void kit_is_there(void **state) {
     need_kit();
 }
 
-static int by_name(const void *a, const void *b) { return strcmp(((const struct CMUnitTest *)a)->name, ((const struct CMUnitTest *)b)->name); }
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const struct CMUnitTest *)a)->name, ((const struct CMUnitTest *)b)->name);
+}
 
 int main(void) {
     static struct CMUnitTest tests[256];

@@ -52,10 +52,10 @@ static inline void check_examples(const example *x, bool fails) {
     if (wrong) fail_msg("%d examples went wrong", wrong);
 }
 
-#define EXAMPLES_TEST(table, fails)                                                                \
-    static void table##_come_out(void **state) {                                                   \
-        (void)state;                                                                               \
-        check_examples(table, fails);                                                              \
+#define EXAMPLES_TEST(table, fails)                                                                                                        \
+    static void table##_come_out(void **state) {                                                                                           \
+        (void)state;                                                                                                                       \
+        check_examples(table, fails);                                                                                                      \
     }
 
 #endif

@@ -3,7 +3,6 @@
 #include "jinja_examples.h"
 
 #include <pthread.h>
-#include <sys/stat.h>
 
 #include "base/clock.h"
 
@@ -41,7 +40,8 @@ static const char *const greedy[] = {
     "{% set l = [1] %}{% for i in l %}{% do l.append(i) %}{% endfor %}",
     "{% set l = [1] %}{% for i in range(100) %}{% do l.extend(l) %}{% endfor %}",
     "{% set ns = namespace(l=[]) %}{% for i in range(100) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l }}",
-    "{% set ns = namespace(l=[], m=[]) %}{% for i in range(100) %}{% set ns.l = [ns.l, ns.l] %}{% set ns.m = [ns.m, ns.m] %}{% endfor %}{{ ns.l == ns.m }}",
+    "{% set ns = namespace(l=[], m=[]) %}{% for i in range(100) %}{% set ns.l = [ns.l, ns.l] %}{% set ns.m = [ns.m, ns.m] %}{% endfor %}{{ "
+    "ns.l == ns.m }}",
     "{% set ns = namespace(l=[]) %}{% for i in range(100) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l|tojson }}",
     "{% set ns = namespace(t=()) %}{% for i in range(100) %}{% set ns.t = (ns.t, ns.t) %}{% endfor %}{{ {ns.t: 1} }}",
     "{% set l = [] %}{% do l.append(l) %}{{ l }}",
@@ -71,7 +71,8 @@ static const char *const greedy[] = {
     "{% set s = 'é' * 10000000 %}{% set t = s ~ '' %}{% for i in range(100000) %}{% if s == t %}{% endif %}{% endfor %}",
     "{% set l = range(100000)|list %}{% for i in range(100000) %}{% if -1 in l %}{% endif %}{% endfor %}",
     "{% set l = range(100000)|list %}{% for i in range(100000) %}{% do l.insert(0, 1) %}{% endfor %}",
-    "{% set d = {} %}{% for i in range(100000) %}{% do d.update({i: i}) %}{% endfor %}{% for i in range(100000) %}{% do d.pop(i) %}{% endfor %}",
+    "{% set d = {} %}{% for i in range(100000) %}{% do d.update({i: i}) %}{% endfor %}{% for i in range(100000) %}{% do d.pop(i) %}{% "
+    "endfor %}",
     "{{ ('<' * 1000000)|striptags }}{{ ('<!--' * 1000000)|striptags }}",
     "{{ ('a' * 5000000).replace('a' * 100000 ~ 'b', '') }}",
     "{% macro m(n) %}{% if n > 0 %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}",
@@ -79,7 +80,8 @@ static const char *const greedy[] = {
     "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
     "{% macro m(x) %}{{ caller() }}{% call m(x) %}{{ x }}{% endcall %}{% endmacro %}{% call m(1) %}{% endcall %}",
     "{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}",
-    "{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}{% for i in [1] %}{% if true %}{{ a()|upper }}{% endif %}{% endfor %}{% endmacro %}{{ a() }}",
+    "{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}{% for i in [1] %}{% if true %}{{ a()|upper }}{% endif %}{% endfor %}{% endmacro "
+    "%}{{ a() }}",
     "{% macro m(x=m()) %}{% endmacro %}{{ m() }}",
     NULL,
 };
@@ -88,26 +90,10 @@ static const char *const greedy[] = {
 static const struct {
     const char *before, *middle, *after;
 } nested[] = {
-    {"(", "1", ")"},
-    {"[", "1", "]"},
-    {"{1:", "1", "}"},
-    {"f(", "1", ")"},
-    {"a[", "1", "]"},
-    {"- ", "1", ""},
-    {"not ", "1", ""},
-    {"1 if ", "1", " else 2"},
-    {"1 + (", "1", ")"},
-    {"1 + ", "1", ""},
-    {"1 ** ", "1", ""},
-    {"x ~ ", "1", ""},
-    {"1 and ", "1", ""},
-    {"x", "", "|upper"},
-    {"", "x", ".a"},
-    {"", "x", "[0]"},
-    {"", "x", "()"},
-    {"", "x", " is defined"},
-    {"", "'x'", " if 1"},
-    {"1 if 1 else ", "1", ""},
+    {"(", "1", ")"},    {"[", "1", "]"},   {"{1:", "1", "}"},         {"f(", "1", ")"},     {"a[", "1", "]"},
+    {"- ", "1", ""},    {"not ", "1", ""}, {"1 if ", "1", " else 2"}, {"1 + (", "1", ")"},  {"1 + ", "1", ""},
+    {"1 ** ", "1", ""}, {"x ~ ", "1", ""}, {"1 and ", "1", ""},       {"x", "", "|upper"},  {"", "x", ".a"},
+    {"", "x", "[0]"},   {"", "x", "()"},   {"", "x", " is defined"},  {"", "'x'", " if 1"}, {"1 if 1 else ", "1", ""},
 };
 
 static const struct {
@@ -223,7 +209,8 @@ static void modest_nesting_works(void **state) {
     repeat(&b, ")", 100);
     repeat(&b, " }}", 1);
     repeat(&b, "{% endif %}", 50);
-    repeat(&b, "{% macro m(n) %}{% if n > 0 %}{% for i in [1] %}{{ m(n - 1) }}{% endfor %}{% else %}!{% endif %}{% endmacro %}{{ m(40) }}", 1);
+    repeat(&b, "{% macro m(n) %}{% if n > 0 %}{% for i in [1] %}{{ m(n - 1) }}{% endfor %}{% else %}!{% endif %}{% endmacro %}{{ m(40) }}",
+           1);
     if (!example_render(b.data, b.len, none, &out, &e)) fail_msg("%s", e.text);
     assert_string_equal(out.data, "7!");
     buf_free(&b);
@@ -274,14 +261,75 @@ static void appending_in_a_loop_stays_linear(void **state) {
 static void extreme_numbers_do_no_harm(void **state) {
     (void)state;
     static const char *const uses[] = {
-        "s.replace('a', 'b', N)", "s.replace('', 'b', N)", "s.split('a', N)", "s.split(none, N)", "s.rsplit('a', N)", "s.rsplit(none, N)", "s[N]",
-        "s[N:]", "s[:N]", "s[::N]", "s[N:N:N]", "l[N]", "l[N:N:N]", "l[::N]", "range(N)", "range(N, N, N)", "range(3)[N:N:N]", "s|center(N)",
-        "s.ljust(N)", "s.rjust(N)", "s.zfill(N)", "s.expandtabs(N)", "s.find('a', N, N)", "s.rfind('a', N)", "s.count('a', N, N)",
-        "s.startswith('a', N, N)", "l.pop(N)", "l.insert(N, 1)", "s|truncate(N)", "s|truncate(3, true, '', N)", "s|indent(N)", "l|tojson(indent=N)",
-        "s|wordwrap(N)", "l|batch(N)", "l|slice(N)", "2.5|round(N)", "25|round(N)", "2.5|round(N, 'ceil')", "N|round(-3)", "N|abs", "-N", "N // -1",
-        "N % -1", "N ** N", "N * N", "N + N", "N - N", "N|int", "N|float|int", "'7'|int(0, N)", "N|filesizeformat", "'%d' % N", "'%*d' % (N, 1)",
-        "'%.*f' % (N, 1.5)", "'%c' % N", "'{:c}'.format(N)", "'{:,}'.format(N)", "'{:x}'.format(N)", "N is divisibleby(-1)", "N is odd", "N in range(5)",
-        "1e308 * 10 // N", "1e308|int", "(1e308 * 10)|round(2)", "(1e308 * 10)|int", "N == N + 0.5", "N < 1e308", "[N, 1.5, -N]|sort", "{N: 1, N + 0.0: 2}",
+        "s.replace('a', 'b', N)",
+        "s.replace('', 'b', N)",
+        "s.split('a', N)",
+        "s.split(none, N)",
+        "s.rsplit('a', N)",
+        "s.rsplit(none, N)",
+        "s[N]",
+        "s[N:]",
+        "s[:N]",
+        "s[::N]",
+        "s[N:N:N]",
+        "l[N]",
+        "l[N:N:N]",
+        "l[::N]",
+        "range(N)",
+        "range(N, N, N)",
+        "range(3)[N:N:N]",
+        "s|center(N)",
+        "s.ljust(N)",
+        "s.rjust(N)",
+        "s.zfill(N)",
+        "s.expandtabs(N)",
+        "s.find('a', N, N)",
+        "s.rfind('a', N)",
+        "s.count('a', N, N)",
+        "s.startswith('a', N, N)",
+        "l.pop(N)",
+        "l.insert(N, 1)",
+        "s|truncate(N)",
+        "s|truncate(3, true, '', N)",
+        "s|indent(N)",
+        "l|tojson(indent=N)",
+        "s|wordwrap(N)",
+        "l|batch(N)",
+        "l|slice(N)",
+        "2.5|round(N)",
+        "25|round(N)",
+        "2.5|round(N, 'ceil')",
+        "N|round(-3)",
+        "N|abs",
+        "-N",
+        "N // -1",
+        "N % -1",
+        "N ** N",
+        "N * N",
+        "N + N",
+        "N - N",
+        "N|int",
+        "N|float|int",
+        "'7'|int(0, N)",
+        "N|filesizeformat",
+        "'%d' % N",
+        "'%*d' % (N, 1)",
+        "'%.*f' % (N, 1.5)",
+        "'%c' % N",
+        "'{:c}'.format(N)",
+        "'{:,}'.format(N)",
+        "'{:x}'.format(N)",
+        "N is divisibleby(-1)",
+        "N is odd",
+        "N in range(5)",
+        "1e308 * 10 // N",
+        "1e308|int",
+        "(1e308 * 10)|round(2)",
+        "(1e308 * 10)|int",
+        "N == N + 0.5",
+        "N < 1e308",
+        "[N, 1.5, -N]|sort",
+        "{N: 1, N + 0.0: 2}",
     };
     static const char *const numbers[] = {"(-9223372036854775807 - 1)", "9223372036854775807", "-1", "0", "4294967296"};
     json_t *variables = example_variables("{'s': 'banana é', 'l': [1, 2, 3]}");
@@ -316,7 +364,10 @@ static void odd_sources_are_refused(void **state) {
     json_t *variables = json_pack("{s:s%}", "s", "a\0b", (size_t)3);
     if (!example_render("{{ s }}\0{{ s|length }}", 22, variables, &out, &e)) fail_msg("%s", e.text);
     assert_int_equal(out.len, 5);
-    assert_memory_equal(out.data, "a\0b\0" "3", 5);
+    assert_memory_equal(out.data,
+                        "a\0b\0"
+                        "3",
+                        5);
     buf_free(&out);
     json_decref(variables);
 }
@@ -338,7 +389,8 @@ static void raised_messages_are_cut_between_characters(void **state) {
 
 static void every_allocation_may_fail(void **state) {
     (void)state;
-    const char *source = "{% macro m(x) %}<{{ x|tojson }}>{% endmacro %}{% for i in l|sort %}{{ m(i) ~ i * 2000 }}{% endfor %}{{ {'a': l}|string|upper * 3000 }}";
+    const char *source = "{% macro m(x) %}<{{ x|tojson }}>{% endmacro %}{% for i in l|sort %}{{ m(i) ~ i * 2000 }}{% endfor %}{{ {'a': "
+                         "l}|string|upper * 3000 }}";
     json_t *variables = example_variables("{'l': [3, 1, 2]}");
     for (long n = 1;; n++) {
         err e = {0};
@@ -400,20 +452,70 @@ static void threads_share_a_template(void **state) {
 /* ---- mutation ---- */
 
 static const char *const seeds[] = {
-    "{%- for m in messages if m.role != 'system' -%}{{ '<|' ~ m.role ~ '|>' + m['content'] | trim }}{% if loop.last %}{{ eos }}{% endif %}{%- endfor %}",
+    "{%- for m in messages if m.role != 'system' -%}{{ '<|' ~ m.role ~ '|>' + m['content'] | trim }}{% if loop.last %}{{ eos }}{% endif "
+    "%}{%- endfor %}",
     "{% set ns = namespace(a=0, l=[]) %}{% for k, v in d.items() %}{% set ns.a = ns.a + v|int %}{{ k[::-1] }}{% endfor %}{{ ns.a }}",
-    "{% macro show(x, depth=0) %}{% if x is mapping %}{% for k, v in x|dictsort %}{{ k }}: {{ show(v, depth + 1) }}{% endfor %}{% else %}{{ x }}"
+    "{% macro show(x, depth=0) %}{% if x is mapping %}{% for k, v in x|dictsort %}{{ k }}: {{ show(v, depth + 1) }}{% endfor %}{% else "
+    "%}{{ x }}"
     "{% endif %}{% endmacro %}{{ show(d) }}",
     "{{ '%s-%5.2f' % ('a', 3.5) }}{{ '{0:>{1}}|{x!r}'.format('b', 6, x=[1]) }}{{ [3,1,2]|sort(reverse=true)|join(', ') }}",
     "{% filter upper %}{% call(x) show() %}{{ x|tojson(indent=2) }}{% endcall %}{% endfilter %}{% raw %}{{ }}{% endraw %}{# c #}",
     "{{ messages|selectattr('role', 'equalto', 'user')|map(attribute='content')|list|length if messages is iterable else -1 ** 2 // 3 }}",
-    "{% with a = (1, 2.5, none, \"x\\u00e9\") %}{{ a[1:] ~ a|batch(2)|list }}{% endwith %}{% generation %}{{ cycler(1, 2).next() }}{% endgeneration %}",
+    "{% with a = (1, 2.5, none, \"x\\u00e9\") %}{{ a[1:] ~ a|batch(2)|list }}{% endwith %}{% generation %}{{ cycler(1, 2).next() }}{% "
+    "endgeneration %}",
 };
 
 static const char *const fragments[] = {
-    "{{", "}}", "{%", "%}", "{#", "#}", "-%}", "{%-", "(", ")", "[", "]", "{", "}", "|", ".", ",", ":", "~", "**", "//", "'", "\"", "\\", " is ",
-    " in ", " not ", " if ", " else ", "{% endif %}", "{% endfor %}", "{% for x in y recursive %}", "{% set x %}", "{% macro m(a, b=1) %}", "loop(",
-    "caller()", "*", "9223372036854775807", "-1", "0", "1e308", "|tojson", "|sort", "|map('", "namespace(", "range(", ".format(", "[::-1]", "é", "\xF0\x9F\x98\x80",
+    "{{",
+    "}}",
+    "{%",
+    "%}",
+    "{#",
+    "#}",
+    "-%}",
+    "{%-",
+    "(",
+    ")",
+    "[",
+    "]",
+    "{",
+    "}",
+    "|",
+    ".",
+    ",",
+    ":",
+    "~",
+    "**",
+    "//",
+    "'",
+    "\"",
+    "\\",
+    " is ",
+    " in ",
+    " not ",
+    " if ",
+    " else ",
+    "{% endif %}",
+    "{% endfor %}",
+    "{% for x in y recursive %}",
+    "{% set x %}",
+    "{% macro m(a, b=1) %}",
+    "loop(",
+    "caller()",
+    "*",
+    "9223372036854775807",
+    "-1",
+    "0",
+    "1e308",
+    "|tojson",
+    "|sort",
+    "|map('",
+    "namespace(",
+    "range(",
+    ".format(",
+    "[::-1]",
+    "é",
+    "\xF0\x9F\x98\x80",
 };
 
 static void mutate(buf *b, uint64_t *rng) {
@@ -445,9 +547,10 @@ static void mutate(buf *b, uint64_t *rng) {
 }
 
 static json_t *sample_variables(void) {
-    return example_variables("{'messages': [{'role': 'system', 'content': 'be good'}, {'role': 'user', 'content': ' hi é '}], 'eos': '</s>',"
-                             " 'd': {'b': 1, 'a': {'x': [1, 2.5, null]}, 'c': '7'}, 'tools': null, 'add_generation_prompt': true,"
-                             " 'bos_token': '<s>', 'eos_token': '</s>'}");
+    return example_variables(
+        "{'messages': [{'role': 'system', 'content': 'be good'}, {'role': 'user', 'content': ' hi é '}], 'eos': '</s>',"
+        " 'd': {'b': 1, 'a': {'x': [1, 2.5, null]}, 'c': '7'}, 'tools': null, 'add_generation_prompt': true,"
+        " 'bos_token': '<s>', 'eos_token': '</s>'}");
 }
 
 static void mutated_templates_do_no_harm(void **state) {
@@ -468,8 +571,8 @@ static void mutated_templates_do_no_harm(void **state) {
 static void mutated_model_templates_do_no_harm(void **state) {
     (void)state;
     need_kit();
-    static const char *const names[] = {"google-gemma-4-31B-it", "openai-gpt-oss-120b", "Kimi-K3", "Qwen-Qwen3-0.6B",
-                                        "meta-llama-Llama-3.1-8B-Instruct", "tencent-Hy3"};
+    static const char *const names[] = {
+        "google-gemma-4-31B-it", "openai-gpt-oss-120b", "Kimi-K3", "Qwen-Qwen3-0.6B", "meta-llama-Llama-3.1-8B-Instruct", "tencent-Hy3"};
     uint64_t rng = test_seed() ^ 1, deadline = clock_ns() + 1500000000u;
     json_t *variables = sample_variables();
     for (int round = 0; round < 6000 && clock_ns() < deadline; round++) {

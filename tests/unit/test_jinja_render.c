@@ -16,8 +16,14 @@ static const char *temp_file(const char *name, const char *text, size_t len) {
 }
 
 static outcome render(const char *source, const char *input) {
-    const char *argv[] = {hearth_program(), "debug", "render", "--template", temp_file("t.jinja", source, strlen(source)),
-                          "--input", temp_file("case.json", input, strlen(input)), NULL};
+    const char *argv[] = {hearth_program(),
+                          "debug",
+                          "render",
+                          "--template",
+                          temp_file("t.jinja", source, strlen(source)),
+                          "--input",
+                          temp_file("case.json", input, strlen(input)),
+                          NULL};
     outcome o = {0};
     o.status = run_program(argv, NULL, 0, &o.out, &o.error, 60);
     return o;
@@ -52,7 +58,8 @@ static void now_fixes_the_clock(void **state) {
     expect(source, "{\"now\": \"2026-12-31T08:30Z\"}", 0, "2026-12-31 08:30:00 Thu 365", NULL);
     expect(source, "{\"now\": \"2026-07-04T08:30:15.123456+02:00\"}", 0, "2026-07-04 08:30:15 Sat 185", NULL);
     expect(source, "{\"now\": \"1999-01-01\"}", 0, "1999-01-01 00:00:00 Fri 001", NULL);
-    static const char *const wrong[] = {"5", "null", "\"\"", "\"today\"", "\"2026-02-30\"", "\"2026-13-01\"", "\"2026-01-01T25:00\"", "\"2026-01-15x\"", "\"26-1-1\""};
+    static const char *const wrong[] = {
+        "5", "null", "\"\"", "\"today\"", "\"2026-02-30\"", "\"2026-13-01\"", "\"2026-01-01T25:00\"", "\"2026-01-15x\"", "\"26-1-1\""};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char input[64];
         snprintf(input, sizeof input, "{\"now\": %s}", wrong[i]);

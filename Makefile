@@ -74,9 +74,11 @@ $(BUILD)/libhearth.so: $(LIB_OBJ)
 	$(CC) $(LDFLAGS) -shared -Wl,-soname,libhearth.so.0 $^ $(LDLIBS) -o $@
 	@ln -sf libhearth.so $(BUILD)/libhearth.so.0
 
+# The prefix may differ between building and installing, so it is filled in anew then.
+PC = sed -e 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|; s|@REQUIRES@|$(LIBS_PC)|' tools/hearth.pc.in
 $(BUILD)/hearth.pc: tools/hearth.pc.in Makefile include/hearth.h
 	@mkdir -p $(@D)
-	sed -e 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|; s|@REQUIRES@|$(LIBS_PC)|' $< > $@
+	$(PC) > $@
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/tests/tools/support.o $(LIB_OBJ)
 	$(CC) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
@@ -108,7 +110,8 @@ install: all
 	install -Dm755 $(BUILD)/libhearth.so $(DESTDIR)$(PREFIX)/lib/libhearth.so.$(VERSION)
 	ln -sf libhearth.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libhearth.so.0
 	ln -sf libhearth.so.0 $(DESTDIR)$(PREFIX)/lib/libhearth.so
-	install -Dm644 $(BUILD)/hearth.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/hearth.pc
+	@mkdir -p $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	$(PC) > $(DESTDIR)$(PREFIX)/lib/pkgconfig/hearth.pc
 	for m in models/*.gguf; do install -Dm644 $$m $(DESTDIR)$(PREFIX)/share/hearth/$$m; done
 
 clean:

@@ -140,17 +140,30 @@ INLINE int32_t lanes_sum(vi a) {
     return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xB1)));
 }
 
+INLINE int32_t lanes_largest(vi a) {
+    __m128i s = _mm_max_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    s = _mm_max_epi32(s, _mm_shuffle_epi32(s, 0x4E));
+    return _mm_cvtsi128_si32(_mm_max_epi32(s, _mm_shuffle_epi32(s, 0xB1)));
+}
+
+/* Sizes are compared as whole numbers, where what is not finite comes out largest; the scale is then not a number, and so is every product. */
 INLINE float quantize32(int8_t *q, const float *x, int32_t minus_sum[2]) {
-    const vf no_sign = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF));
+    const vi no_sign = _mm256_set1_epi32(0x7FFFFFFF);
     vf a[4];
     vi n[4];
-    vf largest = _mm256_setzero_ps();
+    vi sizes = _mm256_setzero_si256();
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
         a[i] = _mm256_loadu_ps(x + 8 * i);
-        largest = _mm256_max_ps(largest, _mm256_and_ps(a[i], no_sign));
+        sizes = _mm256_max_epi32(sizes, _mm256_and_si256(_mm256_castps_si256(a[i]), no_sign));
     }
-    float most = vf_largest(largest);
+    const union { int32_t bits; float value; } largest = {.bits = lanes_largest(sizes)};
+    const float most = largest.value;
+    if (!(most < INFINITY)) {
+        memset(q, 0, 32);
+        minus_sum[0] = minus_sum[1] = 0;
+        return NAN;
+    }
     vf inverse = _mm256_set1_ps(most > 0 ? 127 / most : 0);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) n[i] = _mm256_cvtps_epi32(_mm256_mul_ps(a[i], inverse));

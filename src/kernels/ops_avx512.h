@@ -104,10 +104,18 @@ INLINE void transpose16(uint8_t *dst, const uint8_t *const row[16], size_t offse
     _mm512_storeu_si512(dst + 192, _mm512_unpackhi_epi64(b, d));
 }
 
-/* 32 activations to bytes: returns the scale, the bytes, and minus the sums of both halves. */
+/* 32 activations to bytes: returns the scale, the bytes, and minus the sums of both halves. Sizes are compared as whole numbers,
+ * where what is not finite comes out largest; the scale is then not a number, and so is every product with these bytes. */
 INLINE float quantize32(int8_t *q, const float *x, int32_t minus_sum[2]) {
     vf a = _mm512_loadu_ps(x), b = _mm512_loadu_ps(x + 16);
-    float largest = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(b)));
+    vi sizes = _mm512_max_epi32(_mm512_castps_si512(_mm512_abs_ps(a)), _mm512_castps_si512(_mm512_abs_ps(b)));
+    const union { int32_t bits; float value; } most = {.bits = _mm512_reduce_max_epi32(sizes)};
+    const float largest = most.value;
+    if (!(largest < INFINITY)) {
+        memset(q, 0, 32);
+        minus_sum[0] = minus_sum[1] = 0;
+        return NAN;
+    }
     vf inverse = _mm512_set1_ps(largest > 0 ? 127 / largest : 0);
     vi ia = _mm512_cvtps_epi32(_mm512_mul_ps(a, inverse)), ib = _mm512_cvtps_epi32(_mm512_mul_ps(b, inverse));
     _mm_storeu_si128((void *)q, _mm512_cvtsepi32_epi8(ia));

@@ -121,7 +121,12 @@ INLINE void transpose16(uint8_t *dst, const uint8_t *const row[16], size_t offse
 INLINE float quantize32(int8_t *q, const float *x, int32_t minus_sum[2]) {
     vf largest = vdupq_n_f32(0);
     for (int i = 0; i < 8; i++) largest = vmaxq_f32(largest, vabsq_f32(vld1q_f32(x + 4 * i)));
-    const float most = vmaxvq_f32(largest);
+    const float most = vmaxvq_f32(largest); /* not a number when one is */
+    if (!(most < INFINITY)) {
+        memset(q, 0, 32);
+        minus_sum[0] = minus_sum[1] = 0;
+        return NAN;
+    }
     const vf inverse = vdupq_n_f32(most > 0 ? 127 / most : 0);
     for (int half = 0; half < 2; half++) {
         vi n[4];

@@ -157,10 +157,41 @@ static void names_are_found_or_listed(void **state) {
     }
 }
 
+/* A model whose numbers overflow must show it, not answer from what the quantization made of them. */
+static void what_is_not_finite_stays_so(void **state) {
+    (void)state;
+    static const int types[] = {QUANT_F32, QUANT_F16, QUANT_Q8_0, QUANT_Q4_0, QUANT_Q4_K, QUANT_Q6_K, QUANT_IQ4_XS, QUANT_MXFP4, QUANT_IQ2_S};
+    static const float odd[] = {NAN, INFINITY, -INFINITY};
+    enum { ROWS = 16, COLS = 256 };
+    err e = {0};
+    pool *p = pool_new(1, &e);
+    kern_scratch scratch = {0};
+    for (int s = 0; kernels_all()[s]; s++) {
+        const kernels *k = kernels_all()[s];
+        for (size_t i = 0; k->usable() && i < sizeof types / sizeof *types; i++) {
+            uint64_t seed = seed_of(types[i], 77);
+            uint8_t data[ROWS * COLS * 4];
+            for (size_t b = 0; b < sizeof data; b++) data[b] = (uint8_t)(rng_next(&seed) & 0x3F); /* scales stay finite */
+            kern_weight w = {.type = types[i], .rows = ROWS, .cols = COLS, .data = data};
+            for (int o = 0; o < 3; o++) {
+                float x[COLS], y[ROWS];
+                for (int c = 0; c < COLS; c++) x[c] = 1;
+                x[37 * (o + 1)] = odd[o];
+                assert_true(kern_mul(k, p, &w, x, COLS, 1, y, ROWS, &scratch, &e));
+                for (int r = 0; r < ROWS; r++)
+                    if (isfinite(y[r])) fail_msg("%s: %s: %g among the activations gives %g", k->name, quant_find(types[i])->name, (double)odd[o], (double)y[r]);
+            }
+        }
+    }
+    kern_scratch_free(&scratch);
+    pool_free(p);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_match_ref),
         cmocka_unit_test(zero_activations_give_zero),
+        cmocka_unit_test(what_is_not_finite_stays_so),
         cmocka_unit_test(attention_matches_ref),
         cmocka_unit_test(vectors_match_ref),
         cmocka_unit_test(pool_products_do_not_depend_on_threads),

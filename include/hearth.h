@@ -121,7 +121,7 @@ typedef struct hearth_weights_stats {
     uint64_t packed_total;      /* if all were packed */
     uint64_t memory, used;      /* the budget, and what is taken of it */
     bool memory_auto;           /* the budget is what the machine had to spare */
-    bool mapped, written;       /* a packed file of an earlier start is in use; this process wrote one */
+    bool mapped, writing, written; /* a packed file of an earlier start is in use; this process is writing one; has written one */
     double make_seconds, saved_seconds, preload_seconds; /* spent on packing; what hits would have cost; of open */
     int preloaded, lost;        /* made ready by open; of those, no longer ready at the first request */
 } hearth_weights_stats;

@@ -82,6 +82,7 @@ static void advise(const void *data, size_t bytes, int advice) {
 }
 void file_map_ahead(const void *data, size_t bytes) { advise(data, bytes, MADV_WILLNEED); }
 void file_map_drop(const void *data, size_t bytes) { advise(data, bytes, MADV_DONTNEED); }
+void file_map_huge(const file_map *m) { advise(m->data, m->size, MADV_HUGEPAGE); }
 
 bool file_read(const char *path, size_t limit, buf *out, err *e) {
     bool standard_input = strcmp(path, "-") == 0;

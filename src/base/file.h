@@ -25,6 +25,8 @@ void file_map_close(file_map *m);
 /* Starts reading this part of a mapping from the disk, or takes its pages from this process's count; neither changes what is read. */
 void file_map_ahead(const void *data, size_t bytes);
 void file_map_drop(const void *data, size_t bytes);
+/* Asks for huge pages, also when the file is read from the disk. */
+void file_map_huge(const file_map *m);
 
 /* Reads a whole file, or standard input when path is "-", up to limit bytes. Appends to out. */
 bool file_read(const char *path, size_t limit, buf *out, err *e);

@@ -56,6 +56,9 @@ int cli_parse(const cli_spec *spec, int argc, char **argv, const char **args, in
 enum { CLI_ENGINE_OPTIONS = 9 };
 int cli_engine_table(cli_option *table, hearth_engine_options *o);
 
+/* Closes an engine. When that waits for packed weights to be written, the terminal says so. */
+void cli_engine_close(hearth_engine *engine);
+
 /* Prints the sentence and the usage line on stderr and returns 2, for what cli_parse cannot check. */
 int cli_usage(const cli_spec *spec, const err *e);
 

@@ -19,6 +19,7 @@ static bool measure(bench *b, err *e) {
     if (b->start_too && !bench_start_measure(b, e)) return false;
     b->engine = hearth_engine_open(b->model, &b->engine_options, e);
     if (!b->engine) return false;
+    hearth_engine_settle(b->engine); /* writing packed weights must not disturb what is measured */
     b->info = hearth_engine_info(b->engine);
     return bench_limits_measure(&b->limits, b->info.cpu, b->info.threads, e) && bench_run_all(b, e) && (!b->weights_too || bench_weights_measure(b, e));
 }
@@ -64,7 +65,7 @@ static int run(bench *b, bool first_token, const char *p, const char *n, const c
     ok = ok && measure(b, &e);
     bench_status(NULL);
     int status = ok ? report(b) : cli_fail(&e);
-    hearth_engine_close(b->engine);
+    cli_engine_close(b->engine);
     return status;
 }
 

@@ -145,7 +145,7 @@ static int run(run_command *r) {
     cli_tokens_free(&tokens);
     hearth_session_free(r->session);
     hearth_sampler_free(r->sampler);
-    hearth_engine_close(r->engine);
+    cli_engine_close(r->engine);
     return status;
 }
 

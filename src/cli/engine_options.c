@@ -1,6 +1,7 @@
 /* engine_options.c: the options of the weight cache, shared by every command that opens a model to compute with it. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 
@@ -25,4 +26,11 @@ int cli_engine_table(cli_option *table, hearth_engine_options *o) {
     _Static_assert(sizeof options / sizeof *options == CLI_ENGINE_OPTIONS, "as cli.h says");
     memcpy(table, options, sizeof options);
     return CLI_ENGINE_OPTIONS;
+}
+
+void cli_engine_close(hearth_engine *engine) {
+    bool tell = engine && isatty(STDERR_FILENO) == 1 && hearth_engine_weights(engine).writing;
+    if (tell) fprintf(stderr, "keeping the packed weights for the next start ...");
+    hearth_engine_close(engine);
+    if (tell) fprintf(stderr, "\r\033[K");
 }

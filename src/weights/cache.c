@@ -140,7 +140,10 @@ bool weights_start(weights *w, err *e) {
         return true;
     }
     w->arena = mem_reserve(w->arena_bytes, NULL);
-    if (!w->arena) w->budget = 0; /* no address space: everything is used raw */
+    if (!w->arena) {
+        w->budget = 0;
+        cache_warn(w, "there is no address space for packed weights, so they are used as they lie in the model file, which is slower");
+    }
     w->limited = w->total > w->budget;
     if (w->folder) persist_find(w);
     w->ahead = w->o.prefetch >= 0 ? w->o.prefetch : w->pack.map.data || !w->limited ? 1 : 0;
@@ -294,9 +297,11 @@ static const kern_weight *acquire_slowly(weights *w, entry *e, enum admit_why wh
         pthread_cond_wait(&w->made, &w->lock);
     }
     w->waits += waited;
+    bool missed = waited;
     if (e->making == MAKING_BACK) return take_raw(w, e, count); /* the raw form is there at once and gives the same bits */
     uint64_t s = atomic_fetch_add_explicit(&e->state, 1, memory_order_acquire);
     if (!(s & STATE_READY)) {
+        missed = true;
         atomic_fetch_sub_explicit(&e->state, 1, memory_order_relaxed);
         if (!cache_admit(w, e, why)) return take_raw(w, e, count);
         e->making = MAKING_FRONT;
@@ -310,7 +315,7 @@ static const kern_weight *acquire_slowly(weights *w, entry *e, enum admit_why wh
             return take_raw(w, e, count);
         }
     }
-    if (count) e->misses++;
+    if (count && missed) e->misses++;
     pthread_mutex_unlock(&w->lock);
     return &e->packed.mat;
 }

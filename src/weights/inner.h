@@ -126,7 +126,7 @@ struct weights {
     packfile pack;
     char *pack_path;
     bool pack_trusted;   /* it was checked in full earlier in this boot */
-    bool pack_bad, written;
+    bool pack_bad, writing, written;
     char state[400];     /* one sentence on where it stands; under the lock */
 };
 

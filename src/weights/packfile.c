@@ -12,6 +12,7 @@ enum {
     I_OFFSET = 0, I_BYTES = 8, I_SUM = 16, I_ROWS = 24, I_COLS = 32, I_TYPE = 40, I_SLICE = 44, I_NAME = 48, I_NAME_LEN = 52, I_MAKE = 56,
     F_INDEX_SUM = 0, F_FILE = 8, F_HEADER_SUM = 16, F_SUM = 24,
 };
+#define BLOCK ((size_t)8 << 20)
 static const char magic[8] = {'H', 'E', 'A', 'R', 'T', 'H', 'W', 'P'};
 
 static void put32(uint8_t *p, uint32_t v) {
@@ -99,6 +100,7 @@ static bool read_index(packfile *p, err *e) {
 bool packfile_open(packfile *p, const char *path, err *e) {
     *p = (packfile){0};
     if (!file_map_open(&p->map, path, e)) return false;
+    file_map_huge(&p->map);
     if (read_header(p, e) && read_index(p, e)) return true;
     packfile_close(p);
     return false;
@@ -149,6 +151,22 @@ static void fill_header(const packwriter *w, uint8_t h[HEADER]) {
     put64(h + H_SUM, XXH3_64bits(h, H_SUM));
 }
 
+static bool flush(packwriter *w, err *e) {
+    size_t n = w->filled;
+    w->filled = 0;
+    return file_writer_add(&w->file, w->block, n, e);
+}
+
+static bool add(packwriter *w, const void *data, size_t len, err *e) {
+    for (const uint8_t *p = data; len > 0;) {
+        size_t n = len < BLOCK - w->filled ? len : BLOCK - w->filled;
+        memcpy(w->block + w->filled, p, n);
+        w->filled += n, p += n, len -= n;
+        if (w->filled == BLOCK && !flush(w, e)) return false;
+    }
+    return true;
+}
+
 bool packwriter_begin(packwriter *w, const char *path, const pack_key *key, pack_item *items, size_t n, err *e) {
     *w = (packwriter){.key = *key, .items = items, .n = n, .data_end = HEADER};
     for (size_t i = 0; i < n; i++) {
@@ -156,12 +174,15 @@ bool packwriter_begin(packwriter *w, const char *path, const pack_key *key, pack
         w->data_end += aligned(items[i].bytes);
     }
     w->index_bytes = index_size(items, n);
-    if (!file_writer_open(&w->file, path, e)) return false;
+    w->block = mem_alloc(BLOCK, 1, e);
+    if (!w->block) return false;
+    if (!file_writer_open(&w->file, path, e)) {
+        mem_free(w->block);
+        return false;
+    }
     uint8_t h[HEADER];
     fill_header(w, h);
-    if (file_writer_add(&w->file, h, sizeof h, e)) return true;
-    packwriter_abort(w);
-    return false;
+    return add(w, h, sizeof h, e); /* fits the first block */
 }
 
 bool packwriter_add(packwriter *w, const void *data, uint64_t make_ns, err *e) {
@@ -169,12 +190,12 @@ bool packwriter_add(packwriter *w, const void *data, uint64_t make_ns, err *e) {
     pack_item *item = &w->items[w->next++];
     item->sum = pack_sum(data, (size_t)item->bytes);
     item->make_ns = make_ns;
-    return file_writer_add(&w->file, data, (size_t)item->bytes, e) && file_writer_add(&w->file, zeros, (size_t)(aligned(item->bytes) - item->bytes), e);
+    return add(w, data, (size_t)item->bytes, e) && add(w, zeros, (size_t)(aligned(item->bytes) - item->bytes), e);
 }
 
 static bool add_index(packwriter *w, buf *out, err *e) {
     uint64_t name = 0;
-    if (!buf_reserve(out, (size_t)w->index_bytes + FOOTER, e)) return false;
+    if (!buf_reserve(out, (size_t)w->index_bytes, e)) return false;
     for (size_t i = 0; i < w->n; i++) {
         const pack_item *item = &w->items[i];
         uint8_t b[ITEM];
@@ -200,12 +221,16 @@ bool packwriter_end(packwriter *w, err *e) {
         put64(f + F_FILE, w->data_end + w->index_bytes + FOOTER);
         put64(f + F_HEADER_SUM, get64(h + H_SUM));
         put64(f + F_SUM, XXH3_64bits(f, F_SUM));
-        ok = buf_add(&out, f, sizeof f, e) && file_writer_add(&w->file, out.data, out.len, e);
+        ok = add(w, out.data, out.len, e) && add(w, f, sizeof f, e) && flush(w, e);
     }
     buf_free(&out);
-    if (!ok) packwriter_abort(w);
-    else ok = file_writer_commit(&w->file, e);
+    if (ok) ok = file_writer_commit(&w->file, e);
+    else file_writer_abort(&w->file);
+    mem_free(w->block);
     return ok;
 }
 
-void packwriter_abort(packwriter *w) { file_writer_abort(&w->file); }
+void packwriter_abort(packwriter *w) {
+    file_writer_abort(&w->file);
+    mem_free(w->block);
+}

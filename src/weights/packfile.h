@@ -56,6 +56,8 @@ typedef struct packwriter {
     pack_item *items;
     size_t n, next;
     uint64_t data_end, index_bytes;
+    uint8_t *block; /* what goes to the file next; large writes at even places give large pages */
+    size_t filled;
 } packwriter;
 bool packwriter_begin(packwriter *w, const char *path, const pack_key *key, pack_item *items, size_t n, err *e);
 bool packwriter_add(packwriter *w, const void *data, uint64_t make_ns, err *e);

@@ -344,10 +344,12 @@ void *keeper_main(void *arg) {
         w->keeper_busy = true;
         w->records_wanted = w->persist_wanted = false;
         w->persist_tried |= write;
+        w->writing = write;
         pthread_mutex_unlock(&w->lock);
         if (records) write_records(w);
         if (write) persist(w);
         pthread_mutex_lock(&w->lock);
+        w->writing = false;
     }
     pthread_mutex_unlock(&w->lock);
     return NULL;

@@ -33,7 +33,8 @@ weights_stats weights_get_stats(weights *w) {
     if (w->total) plan_roll(w);
     weights_stats s = {.packed_total = w->total, .memory = w->budget, .used = w->used, .memory_auto = w->budget_auto, .waits = w->waits,
                        .prefetches = w->prefetches, .preload_seconds = w->preload_seconds, .preloaded = w->preloaded, .lost = w->lost,
-                       .mapped = w->pack.map.data && !w->pack_bad, .written = w->written};
+                       .mapped = w->pack.map.data && !w->pack_bad, .written = w->written,
+                       .writing = w->persist_wanted || w->writing};
     for (int i = 0; i < w->n; i++) {
         const entry *e = &w->entries[i];
         weights_entry_stats one = entry_stats(e);

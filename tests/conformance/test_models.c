@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <math.h>
 
+#include "gguf/write.h"
 #include "model/model.h"
 #include "quant/quant.h"
 
@@ -143,9 +144,8 @@ static void check_greedy(const fixture *f, const model *m, pool *p, const sequen
     free(logits);
 }
 
-static void exact_path(void **state) {
-    need_kit();
-    fixture f = open_fixture(*state);
+static void check_exact(const fixture *kit) {
+    fixture f = *kit;
     model m = load(&f, "ref");
     err e = {0};
     pool *one = pool_new(1, &e), *two = pool_new(2, &e);
@@ -168,6 +168,103 @@ static void exact_path(void **state) {
     pool_free(one);
     pool_free(two);
     model_free(&m);
+}
+
+static void exact_path(void **state) {
+    need_kit();
+    fixture f = open_fixture(*state);
+    check_exact(&f);
+    close_fixture(&f);
+}
+
+/* The value of element (a, b, c) of a tensor in F16. */
+static float element(const gguf_tensor *t, int64_t a, int64_t b, int64_t c) {
+    uint16_t h;
+    memcpy(&h, t->data + 2 * ((c * t->ne[1] + b) * t->ne[0] + a), 2);
+    return quant_f16_to_f32(h);
+}
+
+/* attn_kv_b of the older layout from attn_k_b [nope, rank, heads] and attn_v_b [rank, v, heads], as float. */
+static float *fuse(const gguf_tensor *k, const gguf_tensor *v) {
+    int64_t rank = k->ne[1], nope = k->ne[0], size = v->ne[1], heads = k->ne[2], row = 0;
+    float *out = malloc((size_t)(rank * heads * (nope + size)) * sizeof *out);
+    for (int64_t h = 0; h < heads; h++) {
+        for (int64_t d = 0; d < nope; d++, row++)
+            for (int64_t r = 0; r < rank; r++) out[row * rank + r] = element(k, d, r, h);
+        for (int64_t d = 0; d < size; d++, row++)
+            for (int64_t r = 0; r < rank; r++) out[row * rank + r] = element(v, r, d, h);
+    }
+    return out;
+}
+
+static bool name_ends(gguf_string s, const char *end) { return s.len >= strlen(end) && !memcmp(s.data + s.len - strlen(end), end, strlen(end)); }
+
+static const gguf_tensor *values_of(const gguf *g, const gguf_tensor *keys) {
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)keys->name.len, keys->name.data);
+    strcpy(strstr(name, "attn_k_b"), "attn_v_b.weight");
+    const gguf_tensor *t = gguf_find_tensor(g, name);
+    assert_non_null(t);
+    return t;
+}
+
+/* Rewrites a DeepSeek file in the layout of older converters: keys and values expanded by one matrix, sizes of whole heads in the
+ * metadata. Everything else is copied. */
+static void write_older(const gguf *g, const char *path) {
+    err e = {0};
+    gguf_writer *w = gguf_writer_new(32, &e);
+    static const char *const changed[] = {"head_count_kv", "key_length", "value_length", "key_length_mla", "value_length_mla"};
+    for (size_t i = 0; i < gguf_n_kv(g); i++) {
+        const gguf_kv *kv = gguf_kv_at(g, i);
+        bool keep = true;
+        for (int c = 0; c < 5; c++) keep = keep && !name_ends(kv->key, changed[c]);
+        if (keep) assert_true(gguf_writer_copy(w, kv, &e));
+    }
+    assert_true(gguf_writer_u32(w, "deepseek2.attention.head_count_kv", 4, &e));
+    assert_true(gguf_writer_u32(w, "deepseek2.attention.key_length", 48, &e));
+    assert_true(gguf_writer_u32(w, "deepseek2.attention.value_length", 24, &e));
+    char fused_names[64][40];
+    int fused = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t i = 0; i < gguf_n_tensors(g); i++) {
+            gguf_tensor t = *gguf_tensor_at(g, i);
+            if (name_ends(t.name, "attn_v_b.weight")) continue;
+            bool keys = name_ends(t.name, "attn_k_b.weight");
+            const gguf_tensor *v = keys ? values_of(g, &t) : NULL;
+            uint64_t bytes = keys ? (uint64_t)(t.ne[1] * t.ne[2] * (t.ne[0] + v->ne[1])) * 4 : t.n_bytes;
+            if (pass == 1) {
+                float *both = keys ? fuse(&t, v) : NULL;
+                assert_true(gguf_writer_data(w, keys ? (const void *)both : t.data, bytes, &e));
+                free(both);
+                continue;
+            }
+            if (keys) {
+                snprintf(fused_names[fused], sizeof fused_names[0], "%.*sattn_kv_b.weight", (int)(t.name.len - strlen("attn_k_b.weight")), t.name.data);
+                t.name = (gguf_string){fused_names[fused], strlen(fused_names[fused])};
+                fused++;
+                int64_t rows = t.ne[2] * (t.ne[0] + v->ne[1]);
+                t.n_dims = 2, t.ne[0] = t.ne[1], t.ne[1] = rows, t.ne[2] = 1;
+                t.n_elements = (uint64_t)(t.ne[0] * rows);
+            }
+            if (!gguf_writer_tensor(w, &t, keys ? QUANT_F32 : t.type, bytes, &e)) fail_msg("%s", e.text);
+        }
+        if (pass == 0 && !gguf_writer_begin(w, path, &e)) fail_msg("%s", e.text);
+    }
+    if (!gguf_writer_commit(w, NULL, &e)) fail_msg("%s", e.text);
+    gguf_writer_free(w);
+}
+
+static void older_latent_layout(void **state) {
+    need_kit();
+    fixture f = open_fixture(*state);
+    char path[128];
+    err e = {0};
+    snprintf(path, sizeof path, "%s/older.gguf", temp_dir());
+    write_older(f.file, path);
+    gguf_close(f.file);
+    f.file = gguf_open(path, &e);
+    if (!f.file) fail_msg("%s", e.text);
+    check_exact(&f);
     close_fixture(&f);
 }
 
@@ -237,11 +334,14 @@ static void fast_paths(void **state) {
 int main(void) {
     enum { KINDS = 3 };
     static const struct { const char *title; CMUnitTestFunction run; } kinds[KINDS] = {{"exact", exact_path}, {"several at once", several_at_once}, {"fast", fast_paths}};
-    struct CMUnitTest tests[KINDS * N_NAMES];
+    struct CMUnitTest tests[KINDS * N_NAMES + 2] = {
+        {"deepseek2-lite: older layout", older_latent_layout, NULL, NULL, "deepseek2-lite"},
+        {"deepseek3: older layout", older_latent_layout, NULL, NULL, "deepseek3"},
+    };
     static char titles[KINDS * N_NAMES][48];
     for (int i = 0; i < KINDS * N_NAMES; i++) {
         snprintf(titles[i], sizeof titles[0], "%s: %s", names[i / KINDS], kinds[i % KINDS].title);
-        tests[i] = (struct CMUnitTest){titles[i], kinds[i % KINDS].run, NULL, NULL, (void *)names[i / KINDS]};
+        tests[i + 2] = (struct CMUnitTest){titles[i], kinds[i % KINDS].run, NULL, NULL, (void *)names[i / KINDS]};
     }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -179,6 +179,23 @@ HEARTH_API bool hearth_token_ends(const hearth_engine *engine, int32_t token);
 HEARTH_API char *hearth_chat_render(const hearth_engine *engine, const char *variables_json, size_t *len, hearth_error *error);
 HEARTH_API void hearth_free(void *memory);
 
+/* ---- grammar ---- */
+
+typedef enum hearth_grammar_kind {
+    HEARTH_GRAMMAR_GBNF,        /* rules in the GBNF notation */
+    HEARTH_GRAMMAR_JSON_SCHEMA, /* a JSON schema; keywords that are not supported are refused by name */
+    HEARTH_GRAMMAR_REGEX,       /* a regular expression that the whole answer matches */
+    HEARTH_GRAMMAR_JSON,        /* any JSON object; the text is not looked at */
+} hearth_grammar_kind;
+
+/* What an answer must look like. May be shared by any number of samplers, also in several threads, and remembers what it found out for
+ * all of them: make it once and keep it. */
+typedef struct hearth_grammar hearth_grammar;
+/* NULL on failure. The engine must outlive the grammar. */
+HEARTH_API hearth_grammar *hearth_grammar_new(hearth_engine *engine, hearth_grammar_kind kind, const char *text, size_t len, hearth_error *error);
+/* Samplers that use it keep it until they are freed. */
+HEARTH_API void hearth_grammar_free(hearth_grammar *grammar);
+
 /* ---- sampler ---- */
 
 typedef struct hearth_logit_bias {
@@ -204,6 +221,7 @@ typedef struct hearth_sampler_options {
     const hearth_logit_bias *logit_bias;
     size_t n_logit_bias;
     uint64_t seed;             /* same seed, same text */
+    hearth_grammar *grammar;   /* what the answer must look like, made for the same engine; NULL: anything. It begins anew with each answer */
 } hearth_sampler_options;
 
 typedef struct hearth_sampler hearth_sampler;
@@ -213,11 +231,12 @@ HEARTH_API hearth_sampler_options hearth_sampler_defaults(void);
  * logits and seed, the same tokens are chosen on every machine. */
 HEARTH_API hearth_sampler *hearth_sampler_new(const hearth_engine *engine, const hearth_sampler_options *options, hearth_error *error);
 HEARTH_API void hearth_sampler_free(hearth_sampler *sampler);
-/* Tells the sampler of a token that is now part of the text (prompt or answer), for the penalties and DRY. Only for programs
- * that pick tokens themselves: hearth_generate tells the sampler of every token of the session. */
+/* Tells the sampler of a token that is now part of the text (prompt or answer), for the penalties, DRY and the grammar. Only for
+ * programs that pick tokens themselves: hearth_generate tells the sampler of every token of the session. What was accepted before the
+ * first pick is the prompt, which the grammar does not look at; from then on a token that it does not allow is refused. */
 HEARTH_API bool hearth_sampler_accept(hearth_sampler *sampler, int32_t token, hearth_error *error);
-/* Chooses from n_vocab logits, which are left unchanged: bias, penalties, DRY, then top-k, typical, top-p, min-p, temperature.
- * Does not accept it. HEARTH_TOKEN_NONE on failure: every logit is NaN or minus infinity. */
+/* Chooses from n_vocab logits, which are left unchanged: bias, penalties, DRY, grammar, then top-k, typical, top-p, min-p, temperature.
+ * Does not accept it. HEARTH_TOKEN_NONE on failure: every logit is NaN or minus infinity, or the grammar allows no token. */
 HEARTH_API int32_t hearth_sampler_pick(hearth_sampler *sampler, const float *logits, hearth_error *error);
 
 typedef struct hearth_logprob {

@@ -13,7 +13,7 @@ bool chat_open(chat *c, const char *model, err *e) {
     if (!(c->engine = hearth_engine_open(model, &c->g.engine, e))) return false;
     if (!hearth_engine_info(c->engine).chat_template)
         return err_set(e, HEARTH_UNSUPPORTED, "%s: this model has no chat template, so it can only continue text: use hearth run", model);
-    return (c->sampler = hearth_sampler_new(c->engine, &c->g.sampler, e)) && (c->session = hearth_session_new(c->engine, e));
+    return (c->sampler = cli_generate_sampler(&c->g, c->engine, e)) && (c->session = hearth_session_new(c->engine, e));
 }
 
 void chat_close(chat *c) {

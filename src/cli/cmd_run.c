@@ -137,7 +137,7 @@ static int run(run_command *r) {
     const char *path = r->model ? r->model : cli_default_model(&e);
     if (!path || !read_prompt(r, &e)) return cli_fail(&e);
     if (!r->model) cli_default_notice("run");
-    if ((r->engine = hearth_engine_open(path, &r->g.engine, &e)) && (r->sampler = hearth_sampler_new(r->engine, &r->g.sampler, &e)) &&
+    if ((r->engine = hearth_engine_open(path, &r->g.engine, &e)) && (r->sampler = cli_generate_sampler(&r->g, r->engine, &e)) &&
         make_tokens(r, &tokens, &e) && (r->session = hearth_session_new(r->engine, &e)))
         status = answer(r, &tokens, &e);
     else

@@ -4,6 +4,7 @@
 #include <sys/random.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "cli/generate_options.h"
 
 static uint64_t random_seed(void) {
@@ -47,6 +48,10 @@ void cli_generate_init(cli_generate *g) {
         {"--dry-last-n", 0, CLI_INT, &s->dry_last_n, "N", "DRY: tokens to look back (default -1: all)", -1, 1e9},
         {"--dry-breaker", 0, CLI_LIST, &g->breakers_given, "TEXT", "DRY: text that sequences do not reach across; may be repeated", 0, 0},
         {"--logit-bias", 0, CLI_LIST, &g->bias_given, "ID=BIAS", "add to the logit of a token (-inf: never); may be repeated", 0, 0},
+        {"--grammar", 0, CLI_TEXT, &g->grammar_file, "FILE", "the answer follows the rules in this file (GBNF)", 0, 0},
+        {"--json-schema", 0, CLI_TEXT, &g->schema_file, "FILE", "the answer is JSON that fits the schema in this file", 0, 0},
+        {"--regex", 0, CLI_TEXT, &g->regex, "PATTERN", "the whole answer matches this regular expression", 0, 0},
+        {"--json", 0, CLI_FLAG, &g->json, NULL, "the answer is a JSON object", 0, 0},
         {"--seed", 's', CLI_U64, &s->seed, "N", "same seed, same text (default: random)", 0, 0},
         {"--context", 'c', CLI_INT, &g->engine.context, "N", "most tokens to remember (default 0: as trained)", 0, 1e9},
         {"--threads", 't', CLI_INT, &g->engine.threads, "N", "threads to compute with (default 0: one per core)", 0, 1024},
@@ -100,6 +105,9 @@ static bool parse_bias(const char *text, hearth_logit_bias *bias, err *e) {
 }
 
 bool cli_generate_finish(cli_generate *g, err *e) {
+    const int grammars = (g->grammar_file != NULL) + (g->schema_file != NULL) + (g->regex != NULL) + g->json;
+    if (grammars > 1) return err_set(e, HEARTH_ARGUMENT, "only one of --grammar, --json-schema, --regex and --json can be given");
+    if (grammars && g->generate.ignore_end) return err_set(e, HEARTH_ARGUMENT, "--ignore-end cannot be combined with a grammar, which decides where the answer ends");
     if (!unescape_all(&g->stop_given, g->stop, "--stop", e) || !unescape_all(&g->breakers_given, g->breakers, "--dry-breaker", e)) return false;
     for (int i = 0; i < g->bias_given.n; i++)
         if (!parse_bias(g->bias_given.items[i], &g->bias[i], e)) return false;
@@ -108,6 +116,29 @@ bool cli_generate_finish(cli_generate *g, err *e) {
     g->sampler.logit_bias = g->bias;
     g->sampler.n_logit_bias = (size_t)g->bias_given.n;
     return true;
+}
+
+static hearth_grammar *make_grammar(const cli_generate *g, hearth_engine *engine, err *e) {
+    enum { most = 16 << 20 };
+    const char *path = g->grammar_file ? g->grammar_file : g->schema_file;
+    if (g->json) return hearth_grammar_new(engine, HEARTH_GRAMMAR_JSON, "", 0, e);
+    if (g->regex) return hearth_grammar_new(engine, HEARTH_GRAMMAR_REGEX, g->regex, strlen(g->regex), e);
+    buf text = {0};
+    hearth_grammar *made = NULL;
+    if (file_read(path, most, &text, e)) {
+        made = hearth_grammar_new(engine, g->grammar_file ? HEARTH_GRAMMAR_GBNF : HEARTH_GRAMMAR_JSON_SCHEMA, text.data ? text.data : "", text.len, e);
+        if (!made) err_prefix(e, "%s", path);
+    }
+    buf_free(&text);
+    return made;
+}
+
+hearth_sampler *cli_generate_sampler(const cli_generate *g, hearth_engine *engine, err *e) {
+    hearth_sampler_options o = g->sampler;
+    if ((g->grammar_file || g->schema_file || g->regex || g->json) && !(o.grammar = make_grammar(g, engine, e))) return NULL;
+    hearth_sampler *sampler = hearth_sampler_new(engine, &o, e);
+    hearth_grammar_free(o.grammar); /* the sampler keeps it */
+    return sampler;
 }
 
 void cli_generate_free(cli_generate *g) {

@@ -90,6 +90,7 @@ hearth_engine *hearth_engine_open(const char *path, const hearth_engine_options 
     }
     hearth_engine *en = mem_zalloc(1, sizeof *en, e);
     if (!en) return NULL;
+    pthread_mutex_init(&en->grammar_lock, NULL);
     en->file = gguf_open(path, e);
     bool ok = en->file != NULL;
     if (ok) {
@@ -117,6 +118,8 @@ void hearth_engine_close(hearth_engine *en) {
     mem_free(en->architecture);
     mem_free(en->name);
     mem_free(en->template_text);
+    grammar_vocab_free(en->grammar_vocab);
+    pthread_mutex_destroy(&en->grammar_lock);
     mem_free(en);
 }
 

@@ -2,6 +2,9 @@
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
+#include <pthread.h>
+
+#include "engine/grammar.h"
 #include "hearth.h"
 #include "model/model.h"
 #include "text/jinja.h"
@@ -18,6 +21,8 @@ struct hearth_engine {
     pool *pool;
     int n_context;
     char *architecture, *name, *template_text;
+    pthread_mutex_t grammar_lock;
+    grammar_vocab *grammar_vocab; /* made with the first grammar */
 };
 
 struct hearth_session {

@@ -81,6 +81,8 @@ bool hearth_generate(hearth_session *session, hearth_sampler *sampler, const hea
     generation g = {.o = options ? options : &usual, .engine = session->engine, .session = session, .sampler = sampler};
     if (g.o->max_tokens < -1) return err_set(e, HEARTH_ARGUMENT, "max_tokens must be -1 or more, not %d", g.o->max_tokens);
     if (sampler_engine(sampler) != g.engine) return err_set(e, HEARTH_ARGUMENT, "the sampler was made for another engine than the session");
+    if (g.o->ignore_end && sampler_has_grammar(sampler))
+        return err_set(e, HEARTH_ARGUMENT, "a grammar decides where the answer ends, so ignore_end cannot be combined with it");
     bool ok = stop_open(&g.filter, g.o->stop, e) &&
               sampler_sync(sampler, hearth_session_tokens(session), hearth_session_length(session), e) &&
               generate(&g, (size_t)g.engine->n_context, result, e);

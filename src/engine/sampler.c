@@ -7,6 +7,8 @@
 
 #include "base/mem.h"
 #include "engine/choose.h"
+#include "engine/engine.h"
+#include "engine/grammar.h"
 
 /* A token of the history. */
 typedef struct said {
@@ -31,6 +33,10 @@ struct hearth_sampler {
     float *logits;
     candidate *work;
     uint64_t random;
+    grammar_state *grammar; /* NULL: anything goes */
+    uint64_t *mask;
+    bool answering;         /* the tokens from answer_start on were picked: the grammar's text */
+    size_t answer_start;
 };
 
 hearth_sampler_options hearth_sampler_defaults(void) {
@@ -139,6 +145,8 @@ hearth_sampler *sampler_new(int32_t n_vocab, sampler_text *text, const void *con
     ok = ok && (s->logits = mem_alloc((size_t)n_vocab, sizeof *s->logits, e));
     ok = ok && (s->work = mem_alloc((size_t)n_vocab, sizeof *s->work, e));
     if (has_dry(&o)) ok = ok && (s->repeats = mem_zalloc((size_t)n_vocab, sizeof *s->repeats, e));
+    if (o.grammar) ok = ok && (s->grammar = grammar_state_new(o.grammar, e));
+    if (o.grammar) ok = ok && (s->mask = mem_alloc(grammar_mask_words(grammar_vocab_of(o.grammar)), sizeof *s->mask, e));
     if (ok) return s;
     hearth_sampler_free(s);
     return NULL;
@@ -148,6 +156,10 @@ static const char *engine_text(const void *engine, int32_t token, size_t *len) {
 
 hearth_sampler *hearth_sampler_new(const hearth_engine *engine, const hearth_sampler_options *options, hearth_error *error) {
     err_clear(error);
+    if (options && options->grammar && grammar_vocab_of(options->grammar) != engine->grammar_vocab) {
+        err_set(error, HEARTH_ARGUMENT, "the grammar was made for another engine than the sampler");
+        return NULL;
+    }
     hearth_sampler *s = sampler_new(hearth_engine_info(engine).n_vocab, engine_text, engine, options, error);
     if (s) s->engine = engine;
     return s;
@@ -164,10 +176,13 @@ void hearth_sampler_free(hearth_sampler *s) {
     mem_free(s->matches);
     mem_free(s->logits);
     mem_free(s->work);
+    grammar_state_free(s->grammar);
+    mem_free(s->mask);
     mem_free(s);
 }
 
 const hearth_engine *sampler_engine(const hearth_sampler *s) { return s->engine; }
+bool sampler_has_grammar(const hearth_sampler *s) { return s->grammar != NULL; }
 
 /* ---- history ---- */
 
@@ -220,6 +235,7 @@ bool hearth_sampler_accept(hearth_sampler *s, int32_t token, hearth_error *error
     if (!grow(s, error)) return false;
     s->history[s->n] = (said){.token = token};
     if (has_dry(&s->o) && s->text && !ends_breaker(s, s->n, &s->history[s->n].breaks, error)) return false;
+    if (s->grammar && s->answering && !grammar_state_accept(s->grammar, token, error)) return false;
     size_t old = window(s, s->o.penalty_last_n);
     s->n++;
     if (s->o.penalty_last_n == 0) return true;
@@ -234,10 +250,23 @@ static void forget_from(hearth_sampler *s, size_t n) {
     for (size_t i = n - window(s, s->o.penalty_last_n); i < n; i++) s->counts[s->history[i].token]++;
 }
 
+/* Takes the grammar back to where the text is after tokens were forgotten. */
+static bool replay_grammar(hearth_sampler *s, err *e) {
+    if (!s->grammar || !s->answering) return true;
+    grammar_state_restart(s->grammar);
+    for (size_t i = s->answer_start; i < s->n; i++)
+        if (!grammar_state_accept(s->grammar, s->history[i].token, e)) return false;
+    return true;
+}
+
 bool sampler_sync(hearth_sampler *s, const int32_t *tokens, size_t n, err *e) {
     size_t common = 0;
     while (common < n && common < s->n && s->history[common].token == tokens[common]) common++;
-    if (common < s->n) forget_from(s, common);
+    const bool shorter = common < s->n;
+    if (shorter) forget_from(s, common);
+    /* What others added is a new prompt. */
+    if (common < n || n < s->answer_start) s->answering = false;
+    else if (shorter && !replay_grammar(s, e)) return false;
     for (size_t i = common; i < n; i++)
         if (!hearth_sampler_accept(s, tokens[i], e)) return false;
     return true;
@@ -312,10 +341,27 @@ const float *sampler_adjust(hearth_sampler *s, const float *logits) {
     return s->logits;
 }
 
+/* The grammar starts where the first token of an answer is picked. */
+static const float *apply_grammar(hearth_sampler *s, const float *logits, err *e) {
+    if (!s->answering) {
+        s->answering = true;
+        s->answer_start = s->n;
+        grammar_state_restart(s->grammar);
+    }
+    if (!grammar_state_mask(s->grammar, s->mask, e)) return NULL;
+    if (logits != s->logits) memcpy(s->logits, logits, (size_t)s->n_vocab * sizeof *logits);
+    grammar_mask_apply(grammar_vocab_of(s->o.grammar), s->mask, s->logits, s->n_vocab);
+    for (int32_t i = 0; i < s->n_vocab; i++)
+        if (s->logits[i] > -INFINITY) return s->logits;
+    err_set(e, HEARTH_ARGUMENT, "the grammar allows only tokens here that the model or the logit bias rules out");
+    return NULL;
+}
+
 int32_t hearth_sampler_pick(hearth_sampler *s, const float *logits, hearth_error *error) {
     err_clear(error);
     const hearth_sampler_options *o = &s->o;
     logits = sampler_adjust(s, logits);
+    if (s->grammar && !(logits = apply_grammar(s, logits, error))) return HEARTH_TOKEN_NONE;
     if (o->temperature == 0) return choose_greedy(logits, s->n_vocab, error);
     const choose_rules rules = {
         .top_k = o->top_k, .typical_p = o->typical_p, .top_p = o->top_p, .min_p = o->min_p, .temperature = o->temperature};

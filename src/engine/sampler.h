@@ -19,4 +19,6 @@ const float *sampler_adjust(hearth_sampler *s, const float *logits);
 /* The engine it was made for; NULL when it was made by sampler_new. */
 const hearth_engine *sampler_engine(const hearth_sampler *s);
 
+bool sampler_has_grammar(const hearth_sampler *s);
+
 #endif

@@ -62,7 +62,7 @@ static void time_product(const kernels *k, pool *p, int type, int64_t rows, int6
     /* For few tokens as many copies as it takes to be larger than the caches. */
     int copies = n <= 8 ? (int)((192u << 20) / held) + 1 : 1;
     uint64_t seed = 1;
-    uint8_t *w = mem_aligned(bytes, 1, NULL), *data = mem_aligned(held * (size_t)copies, 1, NULL);
+    uint8_t *w = mem_aligned(bytes, 1, NULL), *data = mem_reserve(held * (size_t)copies, NULL); /* as the weights of a model are */
     check_weights(w, info, rows * cols, &seed);
     for (int i = 0; i < copies; i++) {
         if (packed) m->pack(data + held * (size_t)i, w, rows, cols, 0, rows);
@@ -86,7 +86,8 @@ static void time_product(const kernels *k, pool *p, int type, int64_t rows, int6
            packed ? "packed" : "raw", best * 1e3, (double)held / best * 1e-9, 2.0 * (double)(rows * cols * n) / best * 1e-9);
     fflush(stdout);
     kern_scratch_free(&s);
-    mem_free(w), mem_free(data), mem_free(x), mem_free(y);
+    mem_reserve_free(data, held * (size_t)copies);
+    mem_free(w), mem_free(x), mem_free(y);
 }
 
 /* One KV head: GB/s of keys and values read, Gop/s of both products. One thread, whatever --threads says. */

@@ -8,7 +8,8 @@
 
 #include <math.h>
 
-#include "kernels/float_impl.h"
+#include "kernels/float_tile_impl.h"
+#include "kernels/vector_impl.h"
 
 #define RUN 64
 
@@ -59,7 +60,7 @@ static void att_scores(const att_work *s, float score[PANEL_TILE][RUN], int q0, 
     for (int p = 0; p < RUN; p += PANEL_ROWS) {
         if (s->base + p > s->to || s->base + p + PANEL_ROWS <= s->from) continue;
         memset(acc, 0, sizeof acc);
-        float_tile(acc, s->keys + (size_t)p * padded, s->k_padded, s->queries + (int64_t)q0 * s->k_padded, w, s->kind);
+        float_tile(acc, s->keys + (size_t)p * padded, s->k_padded, s->queries + (int64_t)q0 * s->k_padded, w, 0, s->kind);
         for (int t = 0; t < w; t++) memcpy(&score[t][p], acc + PANEL_ROWS * t, PANEL_ROWS * sizeof(float));
     }
 }
@@ -177,8 +178,8 @@ static void att_load_queries(const att_work *s) {
     const kern_attention *a = s->a;
     for (int q = 0; q < a->n_q; q++) {
         const int tile = q / PANEL_TILE * PANEL_TILE, w = (int)min_of(PANEL_TILE, a->n_q - tile);
-        float *at = s->queries + (int64_t)tile * s->k_padded + (q - tile);
-        for (int c = 0; c < s->k_padded; c++) at[c * w] = c < a->k_dim ? a->q[q * a->ldq + c] : 0;
+        float *at = s->queries + (int64_t)tile * s->k_padded + 2 * (q - tile);
+        for (int c = 0; c < s->k_padded; c++) at[c / 2 * 2 * w + c % 2] = c < a->k_dim ? a->q[q * a->ldq + c] : 0;
     }
 }
 

@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <string.h>
 
+/* Names that the files of this set share. */
+#define SET(name) kern_avx2_##name
 #define INLINE static inline __attribute__((always_inline))
 #define LANES 8
 #define TILE_STEP 4
@@ -54,6 +56,14 @@ INLINE vf vf_round(vf a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT |
 INLINE vf vf_of(vi a) { return _mm256_cvtepi32_ps(a); }
 INLINE vi vi_of(vf a) { return _mm256_cvtps_epi32(a); }
 INLINE vf vf_bits(vi a) { return _mm256_castsi256_ps(a); }
+INLINE vf vf_pair(const float *p) {
+    double both;
+    memcpy(&both, p, 8);
+    return _mm256_castpd_ps(_mm256_set1_pd(both));
+}
+INLINE vf in_order(vf a) { return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(a), 0xD8)); }
+INLINE vf vf_evens(vf a, vf b) { return in_order(_mm256_shuffle_ps(a, b, 0x88)); }
+INLINE vf vf_odds(vf a, vf b) { return in_order(_mm256_shuffle_ps(a, b, 0xDD)); }
 INLINE float vf_sum(vf a) {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));

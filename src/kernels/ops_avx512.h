@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <string.h>
 
+/* Names that the files of this set share. */
+#define SET(name) kern_avx512_##name
 #define INLINE static inline __attribute__((always_inline))
 #define LANES 16
 #define TILE_STEP 8    /* tokens that one pass of the product kernels holds in registers */
@@ -52,6 +54,18 @@ INLINE vf vf_round(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_
 INLINE vf vf_of(vi a) { return _mm512_cvtepi32_ps(a); }
 INLINE vi vi_of(vf a) { return _mm512_cvtps_epi32(a); }
 INLINE vf vf_bits(vi a) { return _mm512_castsi512_ps(a); }
+/* Two floats over and over; the even and the odd lanes of two vectors. */
+INLINE vf vf_pair(const float *p) {
+    double both;
+    memcpy(&both, p, 8);
+    return _mm512_castpd_ps(_mm512_set1_pd(both));
+}
+INLINE vf vf_evens(vf a, vf b) {
+    return _mm512_permutex2var_ps(a, _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30), b);
+}
+INLINE vf vf_odds(vf a, vf b) {
+    return _mm512_permutex2var_ps(a, _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31), b);
+}
 INLINE float vf_sum(vf a) { return _mm512_reduce_add_ps(a); }
 INLINE float vf_largest(vf a) { return _mm512_reduce_max_ps(a); }
 

@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <string.h>
 
+/* Names that the files of this set share. */
+#define SET(name) kern_neon_##name
 #define INLINE static inline __attribute__((always_inline))
 #define LANES 4
 #define TILE_STEP 8
@@ -60,6 +62,12 @@ INLINE vf vf_round(vf a) { return vrndnq_f32(a); }
 INLINE vf vf_of(vi a) { return vcvtq_f32_s32(a); }
 INLINE vi vi_of(vf a) { return vcvtnq_s32_f32(a); }
 INLINE vf vf_bits(vi a) { return vreinterpretq_f32_s32(a); }
+INLINE vf vf_pair(const float *p) {
+    float32x2_t both = vld1_f32(p);
+    return vcombine_f32(both, both);
+}
+INLINE vf vf_evens(vf a, vf b) { return vuzp1q_f32(a, b); }
+INLINE vf vf_odds(vf a, vf b) { return vuzp2q_f32(a, b); }
 INLINE float vf_sum(vf a) { return vaddvq_f32(a); }
 INLINE float vf_largest(vf a) { return vmaxvq_f32(a); }
 

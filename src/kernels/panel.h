@@ -24,7 +24,7 @@
  *
  * Activations for quantized weights are bytes with a float scale per 32 columns. Tokens are grouped in tiles of 8 (the last may be smaller,
  * w tokens); a tile has for every 32 columns w * 32 bytes, w scales, w (scale * sum), w (-sum), w (-sum of the first 16) and w (-sum of the
- * last 16). Activations for float weights are floats, a tile has w of them for every column. */
+ * last 16). Activations for float weights are floats, a tile has for every two columns w pairs. */
 #ifndef KERNELS_PANEL_H
 #define KERNELS_PANEL_H
 

@@ -83,31 +83,11 @@ INLINE void tile_part(float *acc, const uint8_t *chunk, size_t bytes, int blocks
     }
 }
 
-/* Tokens that are computed in one go: their activations should stay in the second-level cache. */
-INLINE int64_t tokens_at_once(size_t token_bytes) {
-    int64_t fit = (int64_t)(PANEL_L2 / token_bytes) / PANEL_TILE * PANEL_TILE;
-    return fit < PANEL_TILE ? PANEL_TILE : fit > PANEL_TOKENS ? PANEL_TOKENS : fit;
-}
+INLINE size_t act_bytes(int64_t cols, int64_t n) { return (size_t)(cols / 32) * (size_t)n * PANEL_ACT; }
 
-static size_t bytes_act_bytes(int64_t cols, int64_t n) { return (size_t)(cols / 32) * (size_t)n * PANEL_ACT; }
-
-static void bytes_act(void *dst, const float *x, int64_t ldx, int64_t cols, int64_t n, int64_t t0, int64_t t1) {
-    for (int64_t t = t0; t < t1; t++) {
-        int64_t tile = t / PANEL_TILE * PANEL_TILE, i = t - tile, w = min_of(PANEL_TILE, n - tile);
-        uint8_t *at = (uint8_t *)dst + bytes_act_bytes(cols, tile);
-        for (int64_t c = 0; c < cols; c += 32, at += PANEL_ACT * w) {
-            int32_t minus[2];
-            float scale = quantize32((int8_t *)at + 32 * i, x + t * ldx + c, minus);
-            int32_t sum = minus[0] + minus[1];
-            float scaled = scale * (float)-sum;
-            memcpy(at + 32 * w + 4 * i, &scale, 4);
-            memcpy(at + 36 * w + 4 * i, &scaled, 4);
-            memcpy(at + 40 * w + 4 * i, &sum, 4);
-            memcpy(at + 44 * w + 4 * i, &minus[0], 4);
-            memcpy(at + 48 * w + 4 * i, &minus[1], 4);
-        }
-    }
-}
+/* All types share their activations, and so must all files of a set. */
+size_t SET(bytes_act_bytes)(int64_t cols, int64_t n);
+void SET(bytes_act)(void *dst, const float *x, int64_t ldx, int64_t cols, int64_t n, int64_t t0, int64_t t1);
 
 /* A type as the loops over rows, chunks and tokens see it. */
 typedef struct panel_type {
@@ -123,12 +103,12 @@ INLINE size_t panel_bytes(const panel_type *p, int64_t cols) { return ((size_t)(
 static void panel_run(const panel_type *p, float *y, int64_t ldy, const void *w, bool packed, int64_t rows, int64_t cols, int64_t r0, int64_t r1,
                       const uint8_t *act, int64_t n) {
     const size_t row_bytes = (size_t)(cols / p->columns) * (size_t)p->bytes, chunk_bytes = (size_t)(PANEL_CHUNK / p->columns * p->bytes);
-    const int64_t at_once = tokens_at_once(bytes_act_bytes(cols, 1));
+    const int64_t at_once = tokens_at_once(act_bytes(cols, 1));
     _Alignas(64) uint8_t buffer[PANEL_CHUNK_MAX];
     _Alignas(64) float acc[PANEL_TOKENS * PANEL_ROWS];
     for (int64_t t0 = 0; t0 < n; t0 += at_once) {
         const int64_t tokens = min_of(at_once, n - t0);
-        const uint8_t *x = act + bytes_act_bytes(cols, t0);
+        const uint8_t *x = act + act_bytes(cols, t0);
         for (int64_t r = r0; r < r1; r += PANEL_ROWS) {
             const uint8_t *row[PANEL_ROWS], *chunk = (const uint8_t *)w + (size_t)(r / PANEL_ROWS) * panel_bytes(p, cols);
             if (!packed) panel_rows(row, w, row_bytes, r, rows);
@@ -141,7 +121,7 @@ static void panel_run(const panel_type *p, float *y, int64_t ldy, const void *w,
                 }
                 for (int64_t t = 0; t < tokens; t += PANEL_TILE) {
                     const int width = (int)min_of(PANEL_TILE, tokens - t);
-                    const uint8_t *tile = x + bytes_act_bytes(cols, t) + (size_t)c * 8 * PANEL_ACT * (size_t)width;
+                    const uint8_t *tile = x + act_bytes(cols, t) + (size_t)c * 8 * PANEL_ACT * (size_t)width;
                     p->tile(acc + PANEL_ROWS * t, packed ? chunk : buffer, blocks, tile, width, t ? 0 : CHUNK_AHEAD);
                 }
             }
@@ -160,39 +140,13 @@ static void panel_pack(const panel_type *p, uint8_t *dst, const void *src, int64
     }
 }
 
-/* All tokens of a tile. One token, four and a full tile have a function of their own, the rest goes in parts of up to four. */
-#if TILE_STEP == 8
-#define TILE_FULL(ONE)                                                                                                                    \
-    if (w == 1) {                                                                                                                         \
-        ONE(acc, chunk, blocks, x, 1, ahead, 0, 1);                                                                                       \
-        return;                                                                                                                           \
-    }                                                                                                                                     \
-    if (w == 4) {                                                                                                                         \
-        ONE(acc, chunk, blocks, x, 4, ahead, 0, 4);                                                                                       \
-        return;                                                                                                                           \
-    }                                                                                                                                     \
-    if (w == 8) {                                                                                                                         \
-        ONE(acc, chunk, blocks, x, 8, ahead, 0, 8);                                                                                       \
-        return;                                                                                                                           \
-    }
-#else
-#define TILE_FULL(ONE)
-#endif
-#define TILE_CASES(ONE)                                                                                                                   \
-    TILE_FULL(ONE)                                                                                                                        \
-    int t = 0;                                                                                                                            \
-    for (; t + 4 <= w; t += 4) ONE(acc, chunk, blocks, x, w, ahead, t, 4);                                                                \
-    if (w - t == 3) ONE(acc, chunk, blocks, x, w, ahead, t, 3);                                                                           \
-    else if (w - t == 2) ONE(acc, chunk, blocks, x, w, ahead, t, 2);                                                                      \
-    else if (w - t == 1) ONE(acc, chunk, blocks, x, w, ahead, t, 1);
-
 /* The functions of one type, from its pack, unpack and traits. */
-#define PANEL_TYPE(name, block_columns, block_bytes, chunk_bytes)                                                                          \
+#define PANEL_TYPE_IN(CASES, name, block_columns, block_bytes, chunk_bytes)                                                                          \
     INLINE void name##_part(float *acc, const uint8_t *chunk, int blocks, const uint8_t *x, int w, size_t ahead, int t0, int count) {                 \
         tile_part(acc, chunk, chunk_bytes, blocks, (block_columns) == 256, x, w, ahead, t0, count, name##_unpack, name##_traits);                 \
     }                                                                                                                                      \
     static void name##_tile(float *acc, const uint8_t *chunk, int blocks, const uint8_t *x, int w, size_t ahead) {                                       \
-        TILE_CASES(name##_part)                                                                                                            \
+        CASES(name##_part)                                                                                                                 \
     }                                                                                                                                      \
     static const panel_type name##_type = {.columns = block_columns, .bytes = block_bytes, .chunk = chunk_bytes, .pack = name##_pack,      \
                                            .tile = name##_tile};                                                                          \
@@ -211,30 +165,10 @@ static void panel_pack(const panel_type *p, uint8_t *dst, const void *src, int64
         panel_pack(&name##_type, dst, src, rows, cols, r0, r1);                                                                            \
     }
 
+#define PANEL_TYPE(name, block_columns, block_bytes, chunk_bytes) PANEL_TYPE_IN(TILE_CASES, name, block_columns, block_bytes, chunk_bytes)
+
 #define PANEL_PRODUCT(name)                                                                                                                \
-    {.act_bytes = bytes_act_bytes, .act = bytes_act, .act_step = PANEL_TILE, .rows = name##_rows, .row_step = PANEL_ROWS,                  \
+    {.act_bytes = SET(bytes_act_bytes), .act = SET(bytes_act), .act_step = PANEL_TILE, .rows = name##_rows, .row_step = PANEL_ROWS,                  \
      .packed_bytes = name##_packed_bytes, .pack = name##_pack_rows, .rows_packed = name##_rows_packed}
-
-PANEL_TYPE(q8_0, 32, 34, 544)
-PANEL_TYPE(q4_0, 32, 18, 288)
-PANEL_TYPE(iq4_nl, 32, 18, 288)
-PANEL_TYPE(mxfp4, 32, 17, 272)
-PANEL_TYPE(q4_k, 256, 144, 288)
-PANEL_TYPE(q5_k, 256, 176, 352)
-PANEL_TYPE(q6_k, 256, 210, 424)
-PANEL_TYPE(iq4_xs, 256, 136, 272)
-PANEL_TYPE(q4_1, 32, 20, 320)
-PANEL_TYPE(q5_0, 32, 22, 352)
-PANEL_TYPE(q5_1, 32, 24, 384)
-PANEL_TYPE(q2_k, 256, 84, 168)
-PANEL_TYPE(q3_k, 256, 110, 224)
-
-static const kern_matmul panel_products[QUANT_TYPE_END] = {
-    [QUANT_Q8_0] = PANEL_PRODUCT(q8_0),     [QUANT_Q4_0] = PANEL_PRODUCT(q4_0), [QUANT_IQ4_NL] = PANEL_PRODUCT(iq4_nl),
-    [QUANT_MXFP4] = PANEL_PRODUCT(mxfp4),   [QUANT_Q4_K] = PANEL_PRODUCT(q4_k), [QUANT_Q5_K] = PANEL_PRODUCT(q5_k),
-    [QUANT_Q6_K] = PANEL_PRODUCT(q6_k),     [QUANT_IQ4_XS] = PANEL_PRODUCT(iq4_xs), [QUANT_Q4_1] = PANEL_PRODUCT(q4_1),
-    [QUANT_Q5_0] = PANEL_PRODUCT(q5_0),     [QUANT_Q5_1] = PANEL_PRODUCT(q5_1), [QUANT_Q2_K] = PANEL_PRODUCT(q2_k),
-    [QUANT_Q3_K] = PANEL_PRODUCT(q3_k),
-};
 
 #endif

@@ -379,4 +379,45 @@ INLINE void store_rows(float *y, int64_t ldy, const float *acc, int64_t tokens, 
         for (int64_t i = 0; i < count; i++) y[t * ldy + i] = acc[PANEL_ROWS * t + i];
 }
 
+/* Tokens that are computed in one go: their activations should stay in the second-level cache. */
+INLINE int64_t tokens_at_once(size_t token_bytes) {
+    int64_t fit = (int64_t)(PANEL_L2 / token_bytes) / PANEL_TILE * PANEL_TILE;
+    return fit < PANEL_TILE ? PANEL_TILE : fit > PANEL_TOKENS ? PANEL_TOKENS : fit;
+}
+
+/* All tokens of a tile. One token, four and a full tile have a function of their own, the rest goes in parts of up to four. */
+#if TILE_STEP == 8
+#define TILE_FULL(ONE)                                                                                                                    \
+    if (w == 1) {                                                                                                                         \
+        ONE(acc, chunk, blocks, x, 1, ahead, 0, 1);                                                                                       \
+        return;                                                                                                                           \
+    }                                                                                                                                     \
+    if (w == 4) {                                                                                                                         \
+        ONE(acc, chunk, blocks, x, 4, ahead, 0, 4);                                                                                       \
+        return;                                                                                                                           \
+    }                                                                                                                                     \
+    if (w == 8) {                                                                                                                         \
+        ONE(acc, chunk, blocks, x, 8, ahead, 0, 8);                                                                                       \
+        return;                                                                                                                           \
+    }
+#else
+#define TILE_FULL(ONE)
+#endif
+#define TILE_CASES(ONE)                                                                                                                   \
+    TILE_FULL(ONE)                                                                                                                        \
+    int t = 0;                                                                                                                            \
+    for (; t + 4 <= w; t += 4) ONE(acc, chunk, blocks, x, w, ahead, t, 4);                                                                \
+    if (w - t == 3) ONE(acc, chunk, blocks, x, w, ahead, t, 3);                                                                           \
+    else if (w - t == 2) ONE(acc, chunk, blocks, x, w, ahead, t, 2);                                                                      \
+    else if (w - t == 1) ONE(acc, chunk, blocks, x, w, ahead, t, 1);
+
+/* The same with fewer functions, for types that are rare: unrolled over 256 columns each one takes the compiler a second. */
+#define TILE_FEW_CASES(ONE)                                                                                                               \
+    int t = 0;                                                                                                                            \
+    for (; t + 4 <= w; t += 4) ONE(acc, chunk, blocks, x, w, ahead, t, 4);                                                                \
+    for (; t < w; t++) ONE(acc, chunk, blocks, x, w, ahead, t, 1);
+
+/* The products of a set, each table in a file of its own (NULL rows: not there). */
+extern const kern_matmul SET(panel32)[], SET(panel256)[], SET(panel_rare)[], SET(floats)[], SET(decoded)[];
+
 #endif

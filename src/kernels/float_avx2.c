@@ -1,0 +1,4 @@
+/* Products of floats, and what is decoded to floats. */
+#include "kernels/ops_avx2.h"
+
+#include "kernels/float_impl.h"

@@ -34,7 +34,7 @@ static void check_set(const kernels *k) {
         const check_att a = {.n_q = 1 + 5 * i, .k_dim = i & 2 ? 128 : 72, .v_dim = i & 4 ? 64 : 100, .keys = 30 + 70 * i, .window = i == 3 ? 40 : 0,
                              .cap = i == 5 ? 20 : 0, .sink = i == 6, .type = i & 1 ? QUANT_F16 : QUANT_F32};
         double worst = check_attention(k, &a, (uint64_t)i);
-        if (worst >= 0 && worst <= CHECK_ATT_LIMIT) continue;
+        if (worst >= 0 && worst <= check_att_limit(k, &a)) continue;
         failures++;
         printf("WRONG %s attention, case %d: error %g\n", k->name, i, worst);
     }

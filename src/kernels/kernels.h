@@ -59,6 +59,8 @@ typedef struct kernels {
     /* The product for a weight type; NULL when this set has none of its own (the next lower set is asked; ref has all). */
     const kern_matmul *(*matmul)(int type);
     void (*attention)(const kern_attention *a);
+    int attention_many; /* with so many queries or more attention is computed in another way, in bfloat16 and not bit for bit the same; 0: never */
+    int attention_rows; /* queries that a call should have at most, where there are many; 0: no wish */
     void (*rms_norm)(float *y, const float *x, const float *weight, int64_t n, float eps); /* weight may be NULL; y may be x */
     void (*add)(float *y, const float *x, float scale, int64_t n);     /* y += scale * x */
     void (*silu_mul)(float *y, const float *gate, const float *up, int64_t n); /* y = silu(gate) * up */

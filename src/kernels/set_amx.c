@@ -1,66 +1,57 @@
-/* The set for AMX. Products with many tokens run on the tile unit in bfloat16: a panel of weights is unpacked to tiles in the first-level cache, and the unit
- * sums over all columns in float. Bytes would be twice as fast, but a scale per 32 columns makes the unit stop every half tile to rescale, and one
+/* The set for AMX. Products with many tokens run on the tile unit in bfloat16: panels of weights are unpacked to tiles in the first-level cache, and the unit
+ * sums in float. Bytes would be twice as fast, but a scale per 32 columns makes the unit stop every half tile to rescale, and one
  * scale per 256 costs precision twice; bfloat16 on both sides is closer to the exact product than byte activations are. Few tokens, and everything else, are
- * AVX-512's: both sets share the packed layout. */
+ * AVX-512's: both sets share the packed layout.
+ *
+ * The unit starves before it saturates, so what it reads again and again must lie near. Columns are taken in slices: the tiles of two panels for one slice
+ * stay in the first-level cache while all tokens pass by, the activations of one slice in the second-level cache while all panels of the task do, and so do
+ * the sums of the task, which are continued from slice to slice. */
 #include "kernels/sets.h"
 
 #include "kernels/ops_avx512.h"
 
 #include "kernels/panel_types_impl.h"
 
-#define AMX_LEAST 32   /* with fewer tokens unpacking to tiles costs more than the tiles save */
-#define AMX_COLUMNS 512 /* of two panels: 32 KiB of tiles stay in the first-level cache */
-#define AMX_TOKENS 512 /* whose activations for so many columns stay in the second-level cache */
-#define TILE_BYTES 1024
-#define STEP 32        /* columns of a tile */
+#include "kernels/attention_amx.h"
+#include "kernels/tiles_amx.h"
+
+#define AMX_LEAST 32 /* with fewer tokens unpacking to tiles costs more than the tiles save */
+#ifndef AMX_COLUMNS
+#define AMX_COLUMNS 256 /* of a slice: tiles of two panels are 16 KiB */
+#endif
+#define AMX_TOKENS 512 /* that pass by at once: 256 KiB of activations in a slice */
+#ifndef AMX_ROWS
+#define AMX_ROWS 256 /* whose sums are kept from slice to slice: 512 KiB */
+#endif
+#define SLICE (AMX_COLUMNS / STEP)
 
 static bool amx_usable(void) { return kern_cpu_get()->amx; }
 
-typedef struct tile_config {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t column_bytes[16];
-    uint8_t rows[16];
-} tile_config;
-
-/* All eight tiles are 16 rows of 64 bytes. The permission and the configuration are each thread's own. */
-static void tiles_begin(void) {
-    tile_config config = {.palette = 1};
-    for (int i = 0; i < 8; i++) {
-        config.column_bytes[i] = 64;
-        config.rows[i] = 16;
-    }
-    /* gcc 12 believes that only the first bytes are read and drops the other stores. */
-    __asm__ volatile("" : "+m"(config));
-    _tile_loadconfig(&config);
-}
-
-/* ---- activations: tiles of 16 tokens by 32 columns; tokens and columns are padded with zeros ---- */
+/* ---- activations: left tiles of 16 tokens, padded with zeros; slice after slice, in a slice token after token ---- */
 
 static int64_t steps_of(int64_t cols) { return (cols + STEP - 1) / STEP; }
 static int64_t padded_tokens(int64_t n) { return (n + 31) / 32 * 32; }
 static size_t tiles_act_bytes(int64_t cols, int64_t n) { return (size_t)padded_tokens(n) / 16 * (size_t)steps_of(cols) * TILE_BYTES; }
 
-static void tiles_act_token(uint8_t *dst, const float *x, int64_t cols) {
-    for (int64_t c = 0; c < cols; c += STEP, dst += TILE_BYTES) {
-        __m512 a, b;
-        if (c + STEP <= cols) {
-            a = _mm512_loadu_ps(x + c);
-            b = _mm512_loadu_ps(x + c + 16);
-        } else {
-            const uint32_t left = (1u << (cols - c)) - 1;
-            a = _mm512_maskz_loadu_ps((__mmask16)left, x + c);
-            b = _mm512_maskz_loadu_ps((__mmask16)(left >> 16), x + c + 16);
-        }
-        _mm512_storeu_si512(dst, (__m512i)_mm512_cvtne2ps_pbh(b, a));
-    }
+/* Where the slice that begins with step s (of `steps`) has its tiles for 16 tokens from t. */
+static size_t act_at(int64_t s, int64_t steps, int64_t t, int64_t n) {
+    return (size_t)(s * (padded_tokens(n) / 16) + t / 16 * min_of(SLICE, steps - s)) * TILE_BYTES;
+}
+
+/* 32 columns of a token, or as many as there are. */
+INLINE __m512i act_columns(const float *x, int64_t left) {
+    if (left >= STEP) return (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + 16), _mm512_loadu_ps(x));
+    const uint32_t mask = (1u << left) - 1;
+    return (__m512i)_mm512_cvtne2ps_pbh(_mm512_maskz_loadu_ps((__mmask16)(mask >> 16), x + 16), _mm512_maskz_loadu_ps((__mmask16)mask, x));
 }
 
 static void tiles_act(uint8_t *dst, const float *x, int64_t ldx, int64_t cols, int64_t n, int64_t t0, int64_t t1) {
-    const size_t tile = (size_t)steps_of(cols) * TILE_BYTES;
-    for (int64_t t = t0; t < t1; t++) tiles_act_token(dst + (size_t)(t / 16) * tile + (size_t)(t % 16) * 64, x + t * ldx, cols);
-    if (t1 < n) return;
-    for (int64_t t = n; t < padded_tokens(n); t++)
-        for (int64_t s = 0; s < steps_of(cols); s++) memset(dst + (size_t)(t / 16) * tile + (size_t)s * TILE_BYTES + (size_t)(t % 16) * 64, 0, 64);
+    const int64_t steps = steps_of(cols), end = t1 == n ? padded_tokens(n) : t1;
+    for (int64_t t = t0; t < end; t++)
+        for (int64_t s = 0; s < steps; s++) {
+            uint8_t *at = dst + act_at(s / SLICE * SLICE, steps, t, n) + (size_t)(s % SLICE) * TILE_BYTES + (size_t)(t % 16) * 64;
+            _mm512_store_si512(at, t < n ? act_columns(x + t * ldx + s * STEP, cols - s * STEP) : _mm512_setzero_si512());
+        }
 }
 
 /* The form that AVX-512 uses for a type when there are few tokens, ours when there are many. */
@@ -76,13 +67,6 @@ AMX_ACT(bytes, QUANT_Q8_0)
 AMX_ACT(floats, QUANT_F16)
 
 /* ---- weights: 32 columns of a panel are a tile of 16 pairs of columns by 16 rows ---- */
-
-/* A word of two columns per row. */
-INLINE void pair_store(uint8_t *dst, vf first, vf second) {
-    const __m512i interleave = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1,
-                                                16, 0);
-    _mm512_store_si512(dst, _mm512_permutexvar_epi16(interleave, (__m512i)_mm512_cvtne2ps_pbh(second, first)));
-}
 
 /* Weights are unsigned bytes here; what was added to make them so, or a minimum, is added in float. */
 INLINE void tile_store(uint8_t *dst, const block *o, const traits tr) {
@@ -161,38 +145,6 @@ static void decoded_panel(const amx_type *p, uint8_t *dst, const uint8_t *panel,
     }
 }
 
-/* Two tiles of tokens by two tiles of rows over `steps` tiles of columns. x0 and x1 are the tokens' activations, b the weights of both panels, c four tiles of
- * sums that are continued unless this is the start. */
-static void tiles_product(float *c, const uint8_t *x0, const uint8_t *x1, const uint8_t *b0, const uint8_t *b1, int64_t steps, bool start) {
-    KEEP_ORDER(); /* loads of tiles do not tell the compiler that they read memory */
-    if (start) {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-    } else {
-        _tile_loadd(0, c, 64);
-        _tile_loadd(1, c + 256, 64);
-        _tile_loadd(2, c + 512, 64);
-        _tile_loadd(3, c + 768, 64);
-    }
-    for (int64_t s = 0; s < steps; s++) {
-        _tile_loadd(4, x0 + s * TILE_BYTES, 64);
-        _tile_loadd(6, b0 + s * TILE_BYTES, 64);
-        _tile_loadd(7, b1 + s * TILE_BYTES, 64);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_loadd(5, x1 + s * TILE_BYTES, 64);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-    }
-    _tile_stored(0, c, 64);
-    _tile_stored(1, c + 256, 64);
-    _tile_stored(2, c + 512, 64);
-    _tile_stored(3, c + 768, 64);
-    KEEP_ORDER();
-}
-
 /* The sums of 32 tokens by 32 rows to their places. */
 static void sums_store(float *y, int64_t ldy, const float *c, int64_t tokens, int64_t rows) {
     for (int64_t t = 0; t < tokens; t++)
@@ -203,37 +155,46 @@ static void sums_store(float *y, int64_t ldy, const float *c, int64_t tokens, in
         }
 }
 
-static void amx_run(const amx_type *p, float *y, int64_t ldy, const void *w, bool packed, int64_t rows, int64_t cols, int64_t r0, int64_t r1,
-                    const uint8_t *act, int64_t n) {
-    _Alignas(64) uint8_t tiles[2][AMX_COLUMNS / STEP * TILE_BYTES];
-    _Alignas(64) float sums[AMX_TOKENS / 32][4 * 256];
+/* One slice of two panels for all tokens that pass by. */
+static void slice_run(float (*sums)[4 * TILE_FLOATS], const uint8_t *act, size_t token_tile, int64_t tokens, uint8_t tiles[2][SLICE * TILE_BYTES], int64_t steps,
+                      bool start) {
+    for (int64_t t = 0; t < tokens; t += 32, sums++, act += 2 * token_tile)
+        tiles_product(*sums, *sums + 256, *sums + 512, *sums + 768, 64, act, act + token_tile, tiles[0], tiles[1], steps, start);
+}
+
+/* Rows [r0, r1), at most AMX_ROWS, for tokens [t0, t0 + tokens) of n. */
+static void block_run(const amx_type *p, float *y, int64_t ldy, const uint8_t *w, bool packed, int64_t rows, int64_t cols, int64_t r0, int64_t r1,
+                      const uint8_t *act, int64_t n, int64_t t0, int64_t tokens) {
+    _Alignas(64) uint8_t tiles[2][SLICE * TILE_BYTES];
+    _Alignas(64) float sums[AMX_ROWS / 32][AMX_TOKENS / 32][4 * TILE_FLOATS];
     const size_t row_bytes = (size_t)(cols / p->columns) * (size_t)p->bytes, panel_size = ((size_t)float_padded(cols) * p->chunk / 32 + 63) & ~(size_t)63;
-    const size_t token_tile = (size_t)steps_of(cols) * TILE_BYTES;
-    tiles_begin();
-    for (int64_t t0 = 0; t0 < n; t0 += AMX_TOKENS) {
-        const int64_t tokens = min_of(AMX_TOKENS, n - t0);
+    for (int64_t k = 0; k < cols; k += AMX_COLUMNS) {
+        const int64_t to = min_of(k + AMX_COLUMNS, cols), steps = steps_of(to - k);
         for (int64_t r = r0; r < r1; r += 2 * PANEL_ROWS) {
-            const uint8_t *row[2][PANEL_ROWS], *panel[2];
             for (int i = 0; i < 2; i++) {
                 const int64_t at = min_of(r / PANEL_ROWS + i, (rows - 1) / PANEL_ROWS); /* an odd last panel is computed twice and stored once */
-                panel[i] = (const uint8_t *)w + (size_t)at * panel_size;
-                if (!packed) panel_rows(row[i], w, row_bytes, at * PANEL_ROWS, rows);
+                const uint8_t *row[PANEL_ROWS];
+                if (!packed) panel_rows(row, w, row_bytes, at * PANEL_ROWS, rows);
+                p->panel(p, tiles[i], w + (size_t)at * panel_size, packed ? NULL : row, k, to);
             }
-            for (int64_t k = 0; k < cols; k += AMX_COLUMNS) {
-                const int64_t to = min_of(k + AMX_COLUMNS, cols), steps = steps_of(to - k);
-                for (int i = 0; i < 2; i++) p->panel(p, tiles[i], panel[i], packed ? NULL : row[i], k, to);
-                for (int64_t t = 0; t < tokens; t += 32) {
-                    const uint8_t *x = act + (size_t)((t0 + t) / 16) * token_tile + (size_t)(k / STEP) * TILE_BYTES;
-                    tiles_product(sums[t / 32], x, x + token_tile, tiles[0], tiles[1], steps, k == 0);
-                }
-            }
-            for (int64_t t = 0; t < tokens; t += 32) sums_store(y + (t0 + t) * ldy + r, ldy, sums[t / 32], min_of(32, tokens - t), r1 - r);
+            float(*const c)[4 * TILE_FLOATS] = sums[(r - r0) / 32];
+            slice_run(c, act + act_at(k / STEP, steps_of(cols), t0, n), (size_t)steps * TILE_BYTES, tokens, tiles, steps, k == 0);
+            if (to < cols) continue;
+            for (int64_t t = 0; t < tokens; t += 32) sums_store(y + (t0 + t) * ldy + r, ldy, c[t / 32], min_of(32, tokens - t), r1 - r);
         }
     }
+}
+
+static void amx_run(const amx_type *p, float *y, int64_t ldy, const void *w, bool packed, int64_t rows, int64_t cols, int64_t r0, int64_t r1,
+                    const uint8_t *act, int64_t n) {
+    tiles_begin();
+    for (int64_t t = 0; t < n; t += AMX_TOKENS)
+        for (int64_t r = r0; r < r1; r += AMX_ROWS)
+            block_run(p, y, ldy, w, packed, rows, cols, r, min_of(r + AMX_ROWS, r1), act, n, t, min_of(AMX_TOKENS, n - t));
     _tile_release();
 }
 
-#define AMX_ROWS(name, number)                                                                                                             \
+#define AMX_CALLS(name, number)                                                                                                             \
     static void name##_rows(float *y, int64_t ldy, const void *w, int64_t rows, int64_t cols, int64_t r0, int64_t r1, const void *act,    \
                             int64_t n) {                                                                                                   \
         if (n < AMX_LEAST) kern_avx512.matmul(number)->rows(y, ldy, w, rows, cols, r0, r1, act, n);                                        \
@@ -267,7 +228,7 @@ static void amx_run(const amx_type *p, float *y, int64_t ldy, const void *w, boo
     }                                                                                                                                      \
     static const amx_type name##_type = {.columns = block_columns, .bytes = block_bytes, .chunk = chunk_bytes, .panel = quantized_panel,    \
                                          .pack = name##_pack, .tiles = name##_tiles};                                                      \
-    AMX_ROWS(name, number)
+    AMX_CALLS(name, number)
 
 #define UNROLL_8 _Pragma("GCC unroll 8")
 
@@ -287,8 +248,8 @@ AMX_TYPE(q3_k, QUANT_Q3_K, 256, 110, 224)
 
 static const amx_type f16_type = {.columns = 1, .bytes = 2, .chunk = 1024, .panel = halves_panel};
 static const amx_type bf16_type = {.columns = 1, .bytes = 2, .chunk = 1024, .panel = bfloats_panel};
-AMX_ROWS(f16, QUANT_F16)
-AMX_ROWS(bf16, QUANT_BF16)
+AMX_CALLS(f16, QUANT_F16)
+AMX_CALLS(bf16, QUANT_BF16)
 
 /* Every other quantized type. */
 #define X(name, number, block, size)                                                                                                      \
@@ -330,7 +291,10 @@ static const kern_matmul *amx_matmul(int type) {
     return info->block > 1 ? &any_products[type] : NULL;
 }
 
-static void amx_attention(const kern_attention *a) { kern_avx512.attention(a); }
+static void amx_attention(const kern_attention *a) {
+    if (a->n_q < AMX_LEAST) kern_avx512.attention(a);
+    else kern_attention_amx(a);
+}
 static void amx_rms_norm(float *y, const float *x, const float *weight, int64_t n, float eps) { kern_avx512.rms_norm(y, x, weight, n, eps); }
 static void amx_add(float *y, const float *x, float scale, int64_t n) { kern_avx512.add(y, x, scale, n); }
 static void amx_silu_mul(float *y, const float *gate, const float *up, int64_t n) { kern_avx512.silu_mul(y, gate, up, n); }
@@ -343,6 +307,8 @@ const kernels kern_amx = {
     .usable = amx_usable,
     .matmul = amx_matmul,
     .attention = amx_attention,
+    .attention_many = AMX_LEAST,
+    .attention_rows = 128,
     .rms_norm = amx_rms_norm,
     .add = amx_add,
     .silu_mul = amx_silu_mul,

@@ -6,7 +6,7 @@
 #include "model/model.h"
 #include "quant/quant.h"
 
-/* Rows of queries that one attention task takes; enough to use a key several times while it is in registers. */
+/* Rows of queries that one attention task takes; enough to use a key several times while it is in registers. Some kernels want more. */
 #define ATTENTION_ROWS 32
 
 /* A token of the pass: where it belongs. */
@@ -79,6 +79,8 @@ static widths find_widths(const model_params *p) {
     return w;
 }
 
+static int attention_rows(const pass *s) { return s->m->kern->attention_rows > ATTENTION_ROWS ? s->m->kern->attention_rows : ATTENTION_ROWS; }
+
 static size_t aligned(size_t bytes) { return (bytes + 63) & ~(size_t)63; }
 
 /* What one thread needs in attention: gathered queries and results, and what the kernel asks for. */
@@ -102,7 +104,7 @@ static bool make_buffers(pass *s) {
         if (s->parts[i].kv->n_blocks > n_blocks) n_blocks = s->parts[i].kv->n_blocks;
     widths w = find_widths(p);
     int threads = pool_threads(s->run->pool);
-    int rows = w.heads > ATTENTION_ROWS ? (int)w.heads : ATTENTION_ROWS;
+    int rows = w.heads > attention_rows(s) ? (int)w.heads : attention_rows(s);
     for (int i = 0; i < p->n_layers; i++) {
         size_t b = attention_bytes(&s->m->kv.layers[i], rows, n_blocks);
         if (b > s->thread_bytes) s->thread_bytes = b;
@@ -252,7 +254,9 @@ static void attend(void *context, int64_t task, int thread) {
 static void attend_all(pass *s) {
     const kv_layer *kl = &s->m->kv.layers[s->index];
     int group = s->lp->n_heads / kl->n_heads, threads = pool_threads(s->run->pool);
-    int most = group >= ATTENTION_ROWS ? 1 : ATTENTION_ROWS / group;
+    int rows = attention_rows(s);
+    while (rows > ATTENTION_ROWS && (int64_t)kl->n_heads * s->n * group / rows < 4 * threads) rows /= 2;
+    int most = group >= rows ? 1 : rows / group;
     s->n_tiles = 0;
     for (int i = 0, t = 0; i < s->n_parts; i++)
         for (int left = s->parts[i].n; left > 0;) {

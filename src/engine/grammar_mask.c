@@ -66,16 +66,20 @@ static bool walk(grammar_masks *k, uint32_t first, uint32_t end, uint32_t depth,
     return true;
 }
 
-/* The same over the whole trie, noting where the fragment may be left. *open counts the nodes below those; it ends early past max_open. */
-static bool walk_open(grammar_masks *k, int32_t config, uint64_t *bits, uint32_t max_open, uint32_t *n_leaves, uint32_t *open, err *e) {
+/* The same over the whole trie, for tokens longer than that; the places where the fragment may be left are added to the n_leaves in k->leaves.
+ * *open counts the nodes below those; it ends early past max_open. */
+static bool walk_open(grammar_masks *k, int32_t config, uint32_t longer_than, uint32_t max_open, uint32_t *n_leaves, uint32_t *open, err *e) {
     const grammar_vocab *v = k->vocab;
     grammar_machine *m = k->machine;
     const grammar_net *net = m->net;
     int32_t at[GRAMMAR_MAX_TOKEN + 1];
     at[0] = config;
-    *n_leaves = *open = 0;
     for (uint32_t i = 0; i < v->n_nodes;) {
         const grammar_trie *t = &v->nodes[i];
+        if (v->deepest[i] <= longer_than) {
+            i = t->skip;
+            continue;
+        }
         int32_t next = grammar_machine_step(m, at[t->depth - 1], net->class_of[t->byte], e);
         if (next < 0) {
             if (next == CONFIG_FAILED) return false;
@@ -83,8 +87,9 @@ static bool walk_open(grammar_masks *k, int32_t config, uint64_t *bits, uint32_t
             continue;
         }
         at[t->depth] = next;
-        if (t->token >= 0) set_tokens(v, t->token, bits);
         i++;
+        if (t->depth <= longer_than) continue;
+        if (t->token >= 0) set_tokens(v, t->token, k->scratch);
         if (!(m->config_flags[next] & CONFIG_LEAVES) || t->skip == i) continue;
         *open += t->skip - i;
         if (*open > max_open) return true;
@@ -122,10 +127,85 @@ static bool keep_leaves(grammar_masks *k, grammar_known *x, uint32_t n, err *e) 
     return true;
 }
 
-static bool learn(grammar_masks *k, int32_t config, uint32_t max_open, grammar_known *x, err *e) {
-    uint32_t n_leaves, open;
+/* A token is at most so long, and every pass of the loop takes a byte: further from both bounds than that, all counts are alike. */
+static uint32_t even_count(const grammar_net *net, uint32_t fragment, uint32_t count, uint32_t longest) {
+    const grammar_fragment *f = &net->fragments[fragment];
+    const uint64_t reach = (uint64_t)longest + 1;
+    if (f->nullable) return count;
+    if (count + reach < f->min) return 1;
+    if (count >= f->min && count + reach < f->max) return f->min > 1 ? f->min : 1;
+    return count;
+}
+
+/* The config with all counts in its stacks made even for texts of that length: up to it the two are alike. */
+static int32_t even_config(grammar_masks *k, int32_t config, uint32_t length, err *e) {
+    grammar_machine *m = k->machine;
+    const size_t n = m->configs[config].n;
+    uint64_t *items = mem_alloc(n, sizeof *items, e);
+    if (!items) return CONFIG_FAILED;
+    memcpy(items, m->items + m->configs[config].first, n * sizeof *items);
+    bool changed = false, ok = true;
+    for (size_t i = 0; ok && i < n; i++) {
+        uint32_t chain[MAX_CHAIN + 1], frame = item_frame(items[i]);
+        int depth = 0;
+        for (; frame >= FRAME_FIRST; frame = m->frames[frame].parent) chain[depth++] = frame;
+        while (ok && depth > 0) {
+            grammar_frame f = m->frames[chain[--depth]];
+            uint32_t count = f.node & FRAME_LOOP ? even_count(m->net, f.node & ~FRAME_LOOP, f.count, length) : f.count;
+            changed = changed || count != f.count;
+            f.count = count;
+            f.parent = frame;
+            frame = grammar_machine_frame(m, f, e);
+            ok = frame != UINT32_MAX;
+        }
+        items[i] = item_of(item_node(items[i]), frame);
+    }
+    if (ok && changed) config = grammar_machine_config(m, items, n, e);
+    mem_free(items);
+    return ok ? config : CONFIG_FAILED;
+}
+
+/* Takes over what is known about short tokens from a config that is alike for them. */
+static bool take_short(grammar_masks *k, const grammar_known *x, int length, uint32_t *n_leaves, uint32_t *open, err *e) {
+    const grammar_vocab *v = k->vocab;
+    for (size_t i = 0, words = grammar_mask_words(v); x->bits && i < words; i++) k->scratch[i] = x->bits[i] & v->short_tokens[length][i];
+    for (uint32_t i = 0; i < x->n_tokens; i++) {
+        const int32_t t = x->tokens[i];
+        k->scratch[t / 64] |= v->short_tokens[length][t / 64] & 1ull << (t % 64);
+    }
+    for (uint32_t i = 0; i < x->n_leaves; i++) {
+        const grammar_trie *t = &v->nodes[x->leaves[i]];
+        if (t->depth > grammar_lengths[length]) continue;
+        if (!grammar_grow(&k->leaves, &k->cap_leaves, *n_leaves, sizeof *k->leaves, e)) return false;
+        k->leaves[(*n_leaves)++] = x->leaves[i];
+        *open += t->skip - x->leaves[i] - 1;
+    }
+    return true;
+}
+
+static const grammar_known *look_up(grammar_masks *k, int32_t config, bool last, bool alike, err *e);
+
+/* Counting states would each need a walk of their own. But one that is ten characters from its bound differs from those far away only in
+ * tokens of ten bytes and more. */
+static bool start_from_alike(grammar_masks *k, int32_t config, uint32_t *longer_than, uint32_t *n_leaves, uint32_t *open, err *e) {
+    for (int i = 0; i < GRAMMAR_LENGTHS; i++) {
+        int32_t other = even_config(k, config, grammar_lengths[i], e);
+        if (other < 0) return false;
+        if (other == config) continue;
+        const grammar_known *x = look_up(k, other, false, false, e);
+        if (!x) return false;
+        if (x->too_open) return true;
+        *longer_than = grammar_lengths[i];
+        return take_short(k, x, i, n_leaves, open, e);
+    }
+    return true;
+}
+
+static bool learn(grammar_masks *k, int32_t config, uint32_t max_open, bool alike, grammar_known *x, err *e) {
+    uint32_t n_leaves = 0, open = 0, longer_than = 0;
     *x = (grammar_known){0};
-    bool ok = walk_open(k, config, k->scratch, max_open, &n_leaves, &open, e);
+    bool ok = !alike || start_from_alike(k, config, &longer_than, &n_leaves, &open, e);
+    ok = ok && walk_open(k, config, longer_than, max_open, &n_leaves, &open, e);
     if (ok && open > max_open) x->too_open = true;
     else if (ok) ok = keep_bits(k, x, e) && keep_leaves(k, x, n_leaves, e);
     memset(k->scratch, 0, grammar_mask_words(k->vocab) * sizeof *k->scratch);
@@ -135,13 +215,18 @@ static bool learn(grammar_masks *k, int32_t config, uint32_t max_open, grammar_k
     return false;
 }
 
-/* What is known about a config, found now if need be. NULL on failure. */
-static const grammar_known *look_up(grammar_masks *k, int32_t config, bool last, err *e) {
+/* What is known about a config, found now if need be. NULL on failure. last: however much is left open. alike: with the help of others. */
+static const grammar_known *look_up(grammar_masks *k, int32_t config, bool last, bool alike, err *e) {
     int32_t at = k->machine->configs[config].mask;
     if (at >= 0 && !(last && k->known[at].too_open)) return &k->known[at];
     grammar_known x;
-    if (at < 0 && !grammar_grow(&k->known, &k->cap_known, k->n_known, sizeof *k->known, e)) return NULL;
-    if (!learn(k, config, last ? UINT32_MAX : MAX_OPEN, &x, e)) return NULL;
+    if (!learn(k, config, last ? UINT32_MAX : MAX_OPEN, alike, &x, e)) return NULL;
+    if (at < 0 && !grammar_grow(&k->known, &k->cap_known, k->n_known, sizeof *k->known, e)) {
+        mem_free(x.bits);
+        mem_free(x.tokens);
+        mem_free(x.leaves);
+        return NULL;
+    }
     if (at < 0) at = (int32_t)k->n_known++;
     k->bytes += sizeof x;
     k->known[at] = x;
@@ -157,16 +242,6 @@ static void add_known(const grammar_masks *k, const grammar_known *x, uint64_t *
 }
 
 /* ---- cutting stacks ---- */
-
-/* A token is at most so long, and every pass of the loop takes a byte: further from both bounds than that, all counts are alike. */
-static uint32_t even_count(const grammar_net *net, uint32_t fragment, uint32_t count, uint32_t longest) {
-    const grammar_fragment *f = &net->fragments[fragment];
-    const uint64_t reach = (uint64_t)longest + 1;
-    if (f->nullable) return count;
-    if (count + reach < f->min) return 1;
-    if (count >= f->min && count + reach < f->max) return f->min > 1 ? f->min : 1;
-    return count;
-}
 
 typedef struct cut_item {
     uint64_t item; /* with its stack cut off */
@@ -210,7 +285,7 @@ static bool add_group(grammar_masks *k, const cut_item *group, size_t n, int fra
     if (!items) return false;
     for (size_t i = 0; i < n; i++) items[i] = group[i].item;
     int32_t config = grammar_machine_config(k->machine, items, n, e);
-    const grammar_known *x = config >= 0 ? look_up(k, config, frames >= MAX_FRAMES, e) : NULL;
+    const grammar_known *x = config >= 0 ? look_up(k, config, frames >= MAX_FRAMES, true, e) : NULL;
     bool ok = x != NULL;
     if (ok && x->too_open) {
         for (size_t i = 0; i < n; i++) items[i] = group[i].whole;

@@ -82,6 +82,23 @@ static bool build_trie(grammar_vocab *v, const sorted_token *list, size_t n, err
     return true;
 }
 
+static bool index_lengths(grammar_vocab *v, err *e) {
+    v->deepest = mem_alloc(v->n_nodes, sizeof *v->deepest, e);
+    if (!v->deepest) return false;
+    for (size_t i = v->n_nodes; i-- > 0;) {
+        v->deepest[i] = v->nodes[i].depth;
+        for (size_t below = i + 1; below < v->nodes[i].skip; below = v->nodes[below].skip)
+            if (v->deepest[below] > v->deepest[i]) v->deepest[i] = v->deepest[below];
+    }
+    for (int k = 0; k < GRAMMAR_LENGTHS; k++) {
+        uint64_t *bits = v->short_tokens[k] = mem_zalloc(grammar_mask_words(v), sizeof *bits, e);
+        if (!bits) return false;
+        for (int32_t t = 0; t < v->n_tokens; t++)
+            if (v->at[t + 1] - v->at[t] <= grammar_lengths[k]) bits[t / 64] |= 1ull << (t % 64);
+    }
+    return true;
+}
+
 grammar_vocab *grammar_vocab_new(int32_t n_tokens, grammar_bytes *bytes, grammar_ends *ends, const void *context, err *e) {
     grammar_vocab *v = mem_zalloc(1, sizeof *v, e);
     if (!v) return NULL;
@@ -92,7 +109,7 @@ grammar_vocab *grammar_vocab_new(int32_t n_tokens, grammar_bytes *bytes, grammar
     bool ok = v->at && v->same_bytes && v->ends && copy_tokens(v, bytes, ends, context, e);
     size_t n = 0;
     sorted_token *list = ok ? sort_tokens(v, &n, e) : NULL;
-    ok = list && build_trie(v, list, n, e);
+    ok = list && build_trie(v, list, n, e) && index_lengths(v, e);
     mem_free(list);
     if (ok) return v;
     grammar_vocab_free(v);
@@ -102,6 +119,8 @@ grammar_vocab *grammar_vocab_new(int32_t n_tokens, grammar_bytes *bytes, grammar
 void grammar_vocab_free(grammar_vocab *v) {
     if (!v) return;
     mem_free(v->nodes);
+    mem_free(v->deepest);
+    for (int k = 0; k < GRAMMAR_LENGTHS; k++) mem_free(v->short_tokens[k]);
     mem_free(v->same_bytes);
     mem_free(v->bytes);
     mem_free(v->at);

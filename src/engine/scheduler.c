@@ -65,8 +65,9 @@ void scheduler_measure(scheduler *s, int n_decode, int n_prompt, uint64_t ns) {
     bool late = n_decode > 0 && ns > s->max_stall_ns;
     /* The short end of a prompt says little about the price of a token. */
     if (n_prompt < LEAST_CHUNK || (n_prompt * 2 < s->chunk && !late)) return;
-    double decode = n_decode > 0 && s->decode_ns < 0.9 * (double)ns ? s->decode_ns : 0;
-    double each = ((double)ns - decode) / n_prompt;
+    double prompt_ns = (double)ns - (n_decode > 0 ? s->decode_ns : 0);
+    if (prompt_ns < 0.1 * (double)ns) prompt_ns = 0.1 * (double)ns; /* hidden behind the streams; a tenth is noise */
+    double each = prompt_ns / n_prompt;
     double chunk = (AIM * (double)s->max_stall_ns - s->decode_ns) / each;
     if (chunk > 2.0 * n_prompt) chunk = 2.0 * n_prompt;
     if (chunk < LEAST_CHUNK) chunk = LEAST_CHUNK;

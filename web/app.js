@@ -415,7 +415,7 @@ async function tick() {
     ["tokens per pass", now.passes_total ? (now.pass_tokens_total / now.passes_total).toFixed(1) : "0"],
     ["of prompts remembered", asked ? Math.round(100 * now.prompt_tokens_remembered_total / asked) + " %" : "–"],
     ["conversations remembered", String(now.conversations_remembered)],
-    ["memory for them", `${bytes(now.kv_running_bytes + now.kv_remembered_bytes)} of ${bytes(now.kv_budget_bytes)}`],
+    [`of ${bytes(now.kv_budget_bytes)} for them`, bytes(now.kv_running_bytes + now.kv_remembered_bytes)],
     ["mean time to first token", now.first_token_seconds_count ? (now.first_token_seconds_sum / now.first_token_seconds_count).toFixed(3) + " s" : "–"],
     ["answers", String(now.answers_finished_total)],
     ["tokens generated", String(now.completion_tokens_total)],

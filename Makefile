@@ -47,7 +47,7 @@ CLI_OBJ  := $(CLI_SRC:%.c=$(BUILD)/%.o)
 TEST_SRC := $(wildcard tests/unit/test_*.c tests/conformance/test_*.c)
 TESTS    := $(TEST_SRC:%.c=$(BUILD)/%)
 
-.PHONY: all run test asan ubsan tsan install deps clean help tests
+.PHONY: all run test clients asan ubsan tsan install deps clean help tests
 all: $(BUILD)/hearth $(BUILD)/libhearth.a $(BUILD)/libhearth.so $(BUILD)/hearth.pc
 
 help:
@@ -55,6 +55,7 @@ help:
 	@echo 'make run        install what is missing, build, serve the default model and its page'
 	@echo 'make test       install what is missing, build, run the tests'
 	@echo 'make asan       the tests under the address sanitizer (ubsan, tsan: undefined, thread)'
+	@echo 'make clients    real API clients and a browser against the server (needs npm; Chromium if there)'
 	@echo 'make install    to PREFIX (now $(PREFIX)), below DESTDIR'
 	@echo 'make deps       only install the Debian packages that are missing'
 	@echo 'make clean      delete $(BUILD)'
@@ -101,6 +102,9 @@ run: deps
 test: deps
 	@$(MAKE) --no-print-directory -s $(PARALLEL) all tests
 	@BUILD=$(BUILD) tests/run.sh
+
+clients: $(BUILD)/hearth
+	@cd tests/clients && npm install --silent --no-audit --no-fund && npm test --silent
 
 asan:
 	@$(MAKE) --no-print-directory test BUILD=build/asan OPT='-O1 -g' SANITIZE='-fsanitize=address -fno-omit-frame-pointer'

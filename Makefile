@@ -1,4 +1,4 @@
-# hearth: `make` builds build/hearth and libhearth, `make run` chats with the default model,
+# hearth: `make` builds build/hearth and libhearth, `make run` serves the default model,
 # `make test` runs the tests. `make help` lists the rest.
 
 BUILD    ?= build
@@ -20,8 +20,9 @@ PC_CFLAGS = $(shell pkg-config --cflags $(LIBS_PC) 2>/dev/null)
 PC_LIBS   = $(shell pkg-config --libs $(LIBS_PC) 2>/dev/null)
 endif
 LDLIBS    = $(PC_LIBS) -lm
-# Line editing, for the program only.
+# Line editing and HTTP, for the program only: the library has no server in it.
 CLI_LIBS := -ledit
+HTTP_LIBS := -lmicrohttpd
 
 # Every file is compiled on every build of its architecture; the suffix of its name says which instructions it may use.
 ISA_avx2   := -mavx2 -mfma -mf16c
@@ -37,21 +38,24 @@ SKIP := %_avx2.c %_avx512.c %_amx.c %_neon.c
 endif
 
 SRC      := $(filter-out $(SKIP),$(wildcard src/*/*.c))
-LIB_SRC  := $(filter-out src/cli/%,$(SRC))
+LIB_SRC  := $(filter-out src/cli/% src/http/% src/api/%,$(SRC))
+SERVER_SRC := $(filter src/http/% src/api/%,$(SRC))
 CLI_SRC  := $(filter src/cli/%,$(SRC))
 LIB_OBJ  := $(LIB_SRC:%.c=$(BUILD)/%.o)
+SERVER_OBJ := $(SERVER_SRC:%.c=$(BUILD)/%.o)
 CLI_OBJ  := $(CLI_SRC:%.c=$(BUILD)/%.o)
 TEST_SRC := $(wildcard tests/unit/test_*.c tests/conformance/test_*.c)
 TESTS    := $(TEST_SRC:%.c=$(BUILD)/%)
 
-.PHONY: all run test asan ubsan tsan install deps clean help tests
+.PHONY: all run test clients asan ubsan tsan install deps clean help tests
 all: $(BUILD)/hearth $(BUILD)/libhearth.a $(BUILD)/libhearth.so $(BUILD)/hearth.pc
 
 help:
 	@echo 'make            build build/hearth and libhearth'
-	@echo 'make run        install what is missing, build, chat with the default model'
+	@echo 'make run        install what is missing, build, serve the default model and its page'
 	@echo 'make test       install what is missing, build, run the tests'
 	@echo 'make asan       the tests under the address sanitizer (ubsan, tsan: undefined, thread)'
+	@echo 'make clients    real API clients and a browser against the server (needs npm; Chromium if there)'
 	@echo 'make install    to PREFIX (now $(PREFIX)), below DESTDIR'
 	@echo 'make deps       only install the Debian packages that are missing'
 	@echo 'make clean      delete $(BUILD)'
@@ -60,8 +64,11 @@ $(BUILD)/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(PC_CFLAGS) $(ISA_$(lastword $(subst _, ,$(basename $(notdir $<))))) -c $< -o $@
 
-$(BUILD)/hearth: $(CLI_OBJ) $(LIB_OBJ)
-	$(CC) $(LDFLAGS) $^ $(LDLIBS) $(CLI_LIBS) -o $@
+# The page is built into the program.
+$(BUILD)/src/api/page.o: $(wildcard web/*)
+
+$(BUILD)/hearth: $(CLI_OBJ) $(SERVER_OBJ) $(LIB_OBJ)
+	$(CC) $(LDFLAGS) $^ $(LDLIBS) $(CLI_LIBS) $(HTTP_LIBS) -o $@
 
 # One relocatable object whose hidden symbols are made local: only hearth_* can collide with a program's names.
 $(BUILD)/libhearth.a: $(LIB_OBJ)
@@ -80,8 +87,8 @@ $(BUILD)/hearth.pc: tools/hearth.pc.in Makefile include/hearth.h
 	@mkdir -p $(@D)
 	$(PC) > $@
 
-$(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/tests/tools/support.o $(LIB_OBJ)
-	$(CC) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
+$(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/tests/tools/support.o $(SERVER_OBJ) $(LIB_OBJ)
+	$(CC) $(LDFLAGS) $^ $(LDLIBS) $(HTTP_LIBS) -lcmocka -o $@
 
 tests: $(TESTS)
 
@@ -90,11 +97,14 @@ deps:
 
 run: deps
 	@$(MAKE) --no-print-directory -s $(PARALLEL) $(BUILD)/hearth
-	@$(BUILD)/hearth chat
+	@$(BUILD)/hearth serve
 
 test: deps
 	@$(MAKE) --no-print-directory -s $(PARALLEL) all tests
 	@BUILD=$(BUILD) tests/run.sh
+
+clients: $(BUILD)/hearth
+	@cd tests/clients && npm install --silent --no-audit --no-fund && npm test --silent
 
 asan:
 	@$(MAKE) --no-print-directory test BUILD=build/asan OPT='-O1 -g' SANITIZE='-fsanitize=address -fno-omit-frame-pointer'

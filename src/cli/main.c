@@ -5,6 +5,7 @@ int main(int argc, char **argv) {
     static const cli_command commands[] = {
         {"run", cmd_run, "complete a prompt, streaming"},
         {"chat", cmd_chat, "talk with a model"},
+        {"serve", cmd_serve, "answer over HTTP: OpenAI's and Anthropic's APIs, and a page to chat with"},
         {"bench", cmd_bench, "measure speed, beside the limits of the machine"},
         {"inspect", cmd_inspect, "show what a GGUF file holds"},
         {"quantize", cmd_quantize, "write a GGUF file in another number format"},

@@ -1,0 +1,210 @@
+/* api.c: routes, errors, models, health. */
+#include "api/api.h"
+
+#include <stdarg.h>
+#include <string.h>
+#include <time.h>
+
+#include "api/inner.h"
+
+api *api_new(const hearth_engine *engine, loop *l, const api_options *options, err *e) {
+    api *a = mem_zalloc(1, sizeof *a, e);
+    if (!a) return NULL;
+    a->engine = engine;
+    a->loop = l;
+    a->o = *options;
+    a->info = hearth_engine_info(engine);
+    a->started = (long)time(NULL);
+    return a;
+}
+
+void api_free(api *a) { mem_free(a); }
+
+/* ---- errors ---- */
+
+static bool refuse_v(refusal *f, int status, const char *code, const char *param, const char *format, va_list args) {
+    f->status = status;
+    f->code = code;
+    snprintf(f->param, sizeof f->param, "%s", param);
+    f->e.code = HEARTH_ARGUMENT;
+    vsnprintf(f->e.text, sizeof f->e.text, format, args);
+    return false;
+}
+
+bool refuse(refusal *f, const char *param, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    refuse_v(f, 400, NULL, param, format, args);
+    va_end(args);
+    return false;
+}
+
+bool refuse_with(refusal *f, int status, const char *code, const char *param, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    refuse_v(f, status, code, param, format, args);
+    va_end(args);
+    return false;
+}
+
+int refusal_status(const refusal *f) {
+    if (f->status) return f->status;
+    switch (f->e.code) {
+    case HEARTH_ARGUMENT:
+    case HEARTH_FORMAT:
+    case HEARTH_UNSUPPORTED: return 400;
+    case HEARTH_CANCELLED:
+    case HEARTH_MEMORY: return 503;
+    case HEARTH_LIMIT: return 400;
+    default: return 500;
+    }
+}
+
+static const char *error_type(api_style style, int status) {
+    bool openai = style == API_OPENAI;
+    switch (status) {
+    case 401: return "authentication_error";
+    case 403: return "permission_error";
+    case 404: return openai ? "invalid_request_error" : "not_found_error";
+    case 413: return openai ? "invalid_request_error" : "request_too_large";
+    case 429: return "rate_limit_error";
+    case 503: return openai ? "server_error" : "overloaded_error";
+    case 504: return openai ? "server_error" : "timeout_error";
+    default: return status < 500 ? "invalid_request_error" : openai ? "server_error" : "api_error";
+    }
+}
+
+json_t *api_error_json(api_style style, const refusal *f) {
+    const char *type = error_type(style, refusal_status(f));
+    const char *text = f->e.text[0] ? f->e.text : hearth_code_text(f->e.code);
+    json_t *message = text_json(text, strlen(text));
+    if (style == API_ANTHROPIC) return json_pack("{s:s, s:{s:s, s:o}}", "type", "error", "error", "type", type, "message", message);
+    json_t *param = f->param[0] ? text_json(f->param, strlen(f->param)) : json_null();
+    return json_pack("{s:{s:o, s:s, s:o, s:o}}", "error", "message", message, "type", type, "param", param, "code", f->code ? json_string(f->code) : json_null());
+}
+
+void api_refuse(api *a, http_request *r, api_style style, refusal *f) {
+    int status = refusal_status(f);
+    if (status == 429 || status == 503) {
+        char seconds[16];
+        snprintf(seconds, sizeof seconds, "%d", loop_retry_s(a->loop));
+        http_reply_header(r, "Retry-After", seconds);
+    }
+    if (status == 401) http_reply_header(r, "WWW-Authenticate", "Bearer");
+    http_note(r, "error", "%s", f->e.text);
+    api_reply(a, r, status, api_error_json(style, f));
+}
+
+void api_reply(api *a, http_request *r, int status, json_t *json) {
+    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+    static const char none[] = "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\",\"param\":null,\"code\":null}}";
+    if (!text) status = 503;
+    a->statuses[status / 100]++;
+    http_reply(r, status, "application/json", text ? text : none, strlen(text ? text : none));
+    free(text);
+}
+
+/* ---- models and health ---- */
+
+static json_t *model_json(const api *a, const char *name) {
+    return json_pack("{s:s, s:s, s:I, s:s, s:{s:s, s:I, s:I, s:I, s:I}}", "id", name, "object", "model", "created", (json_int_t)a->started, "owned_by",
+                     "hearth", "meta", "architecture", a->info.architecture, "n_ctx", (json_int_t)a->info.n_context, "n_params",
+                     (json_int_t)a->info.n_parameters, "n_vocab", (json_int_t)a->info.n_vocab, "size", (json_int_t)a->info.n_weight_bytes);
+}
+
+static void route_models(api *a, http_request *r) {
+    json_t *list = json_array();
+    json_array_append_new(list, model_json(a, a->o.model));
+    for (const char *const *other = a->o.aliases; other && *other; other++) json_array_append_new(list, model_json(a, *other));
+    api_reply(a, r, 200, json_pack("{s:s, s:o}", "object", "list", "data", list));
+}
+
+static void route_model(api *a, http_request *r) {
+    refusal f = {0};
+    const char *name = http_path(r) + strlen("/v1/models/");
+    if (model_is_known(a, name, &f)) api_reply(a, r, 200, model_json(a, name));
+    else api_refuse(a, r, API_OPENAI, &f);
+}
+
+static void route_health(api *a, http_request *r) {
+    loop_stats s = loop_count(a->loop);
+    api_reply(a, r, 200, json_pack("{s:s, s:s, s:s, s:i, s:i}", "status", "ok", "model", a->o.model, "version", HEARTH_VERSION, "running", s.running, "waiting", s.waiting));
+}
+
+/* ---- routes ---- */
+
+typedef struct route_entry {
+    const char *method, *path; /* a path that ends with '*' stands for all that begin so */
+    route *run;
+    bool without_key;
+} route_entry;
+
+static const route_entry routes[] = {
+    {"POST", "/v1/chat/completions", route_chat, false},
+    {"POST", "/v1/completions", route_completions, false},
+    {"POST", "/v1/messages", route_messages, false},
+    {"POST", "/v1/messages/count_tokens", route_count_tokens, false},
+    {"GET", "/v1/models", route_models, false},
+    {"GET", "/v1/models/*", route_model, false},
+    {"POST", "/tokenize", route_tokenize, false},
+    {"POST", "/detokenize", route_detokenize, false},
+    {"POST", "/apply-template", route_apply_template, false},
+    {"GET", "/metrics", route_metrics, false},
+    {"GET", "/health", route_health, true},
+    {"GET", "/health/live", route_health, true},
+    {"GET", "/health/ready", route_health, true},
+};
+
+static bool path_matches(const char *pattern, const char *path) {
+    size_t n = strlen(pattern);
+    if (pattern[n - 1] == '*') return strncmp(pattern, path, n - 1) == 0;
+    return strcmp(pattern, path) == 0;
+}
+
+/* The route of this path and method; *others tells of a method that the path knows when it is not this one. */
+static const route_entry *find_route(const char *method, const char *path, const char **others) {
+    if (strcmp(method, "HEAD") == 0) method = "GET";
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
+        if (!path_matches(routes[i].path, path)) continue;
+        if (strcmp(routes[i].method, method) == 0) return &routes[i];
+        *others = routes[i].method;
+    }
+    return NULL;
+}
+
+static bool refuse_trouble(http_request *r, bool without_key, refusal *f) {
+    switch (http_check(r)) {
+    case HTTP_FINE: return true;
+    case HTTP_TOO_LARGE: return refuse_with(f, 413, NULL, "", "The body of the request is too large.");
+    case HTTP_NO_MEMORY: return refuse_with(f, 503, NULL, "", "There is not enough memory for the request.");
+    case HTTP_FOREIGN: return refuse_with(f, 403, NULL, "", "Requests from this site or under this host name are not allowed: start the server with --cors, --api-key or --open.");
+    case HTTP_NO_KEY: break;
+    }
+    return without_key || refuse_with(f, 401, "invalid_api_key", "", "A valid key is needed: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'.");
+}
+
+void api_handle(void *user, http_request *r) {
+    api *a = user;
+    refusal f = {0};
+    const char *path = http_path(r), *others = NULL;
+    const route_entry *entry = find_route(http_method(r), path, &others);
+    api_style style = strncmp(path, "/v1/messages", 12) == 0 ? API_ANTHROPIC : API_OPENAI;
+    bool get = strcmp(http_method(r), "GET") == 0 || strcmp(http_method(r), "HEAD") == 0;
+    if (!refuse_trouble(r, entry && entry->without_key, &f)) {
+        /* The page itself holds no secret; it asks for the key. */
+        if (http_check(r) == HTTP_NO_KEY && get && page_serve(r, path)) return;
+        api_refuse(a, r, style, &f);
+    } else if (entry) {
+        entry->run(a, r);
+    } else if (others) {
+        http_reply_header(r, "Allow", others);
+        refuse_with(&f, 405, "method_not_allowed", "", "%s is asked with %s, not %.10s.", path, others, http_method(r));
+        api_refuse(a, r, style, &f);
+    } else if (!get || !page_serve(r, path)) {
+        char quoted[100];
+        err_quote(quoted, sizeof quoted, path, strlen(path));
+        refuse_with(&f, 404, "not_found", "", "There is nothing at %s.", quoted);
+        api_refuse(a, r, style, &f);
+    }
+}

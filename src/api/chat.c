@@ -1,0 +1,324 @@
+/* chat.c: /v1/chat/completions. */
+#include <string.h>
+#include <time.h>
+
+#include "api/inner.h"
+
+/* One request, from its fields to its last event. */
+typedef struct chat {
+    api *a;
+    json_t *body;
+    sampling s;
+    const json_t *messages, *tools, *tool_choice, *response_format, *stream_options, *template_variables, *modalities;
+    const char *model, *reasoning_effort, *service_tier;
+    int64_t max_tokens, max_completion_tokens, top_logprobs;
+    bool stream, logprobs, store, parallel_calls, include_usage, use_tools;
+    loop_ticket *ticket;
+    char id[64];
+    long created;
+    /* streaming */
+    bool *greeted;         /* per answer: the first chunk was sent */
+    tool_parser **parsers; /* per answer, or NULL */
+    buf *out;
+    int choice;            /* whose events go to out */
+} chat;
+
+static void chat_free(chat *c) {
+    if (!c) return;
+    loop_ticket_free(c->ticket);
+    for (int i = 0; c->parsers && i < c->s.n; i++) tool_parser_free(c->parsers[i]);
+    mem_free(c->parsers);
+    mem_free(c->greeted);
+    json_decref(c->body);
+    mem_free(c);
+}
+
+/* ---- the request ---- */
+
+static bool check_format(const chat *c, refusal *f) {
+    if (!c->response_format) return true;
+    const char *type = json_string_value(json_object_get(c->response_format, "type"));
+    if (type && strcmp(type, "text") == 0) return true;
+    return refuse_with(f, 400, "unsupported_parameter", "response_format", "'response_format' must be of type 'text': others are not supported yet.");
+}
+
+static bool check_tools(chat *c, refusal *f) {
+    const char *choice = json_string_value(c->tool_choice);
+    if (c->tools && !json_is_array(c->tools)) return refuse(f, "tools", "'tools' must be an array.");
+    for (size_t i = 0; i < json_array_size(c->tools); i++) {
+        const json_t *t = json_array_get(c->tools, i);
+        const char *type = json_string_value(json_object_get(t, "type"));
+        if (!type || strcmp(type, "function") != 0 || !json_is_string(json_object_get(json_object_get(t, "function"), "name")))
+            return refuse(f, "tools", "tools[%zu] must be of type 'function' and have a function with a name.", i);
+    }
+    c->use_tools = json_array_size(c->tools) > 0;
+    if (c->tool_choice && !c->use_tools && !(choice && strcmp(choice, "none") == 0))
+        return refuse(f, "tool_choice", "'tool_choice' is only allowed when 'tools' are given.");
+    if (choice && strcmp(choice, "none") == 0) c->use_tools = false;
+    else if (c->tool_choice && !(choice && strcmp(choice, "auto") == 0))
+        return refuse_with(f, 400, "unsupported_parameter", "tool_choice", "'tool_choice' must be 'auto' or 'none': calls cannot be forced yet.");
+    if (c->use_tools && !(c->a->info.chat_template && strstr(c->a->info.chat_template, "tools")))
+        return refuse_with(f, 400, "unsupported_parameter", "tools", "The chat template of this model has no place for tools: use a model that was made to call them.");
+    return true;
+}
+
+static bool check_rest(chat *c, refusal *f) {
+    if (c->store) return refuse(f, "store", "'store' must be false: nothing is stored for later retrieval.");
+    if (c->service_tier && strcmp(c->service_tier, "auto") != 0 && strcmp(c->service_tier, "default") != 0)
+        return refuse(f, "service_tier", "'service_tier' must be 'auto' or 'default'.");
+    if (c->modalities && (json_array_size(c->modalities) != 1 || !json_is_string(json_array_get(c->modalities, 0)) || strcmp(json_string_value(json_array_get(c->modalities, 0)), "text") != 0))
+        return refuse(f, "modalities", "'modalities' must be [\"text\"].");
+    if (c->stream_options) {
+        const field options[] = {{"include_usage", FIELD_BOOL, &c->include_usage, 0, 0, NULL},
+                                 {"include_obfuscation", FIELD_MEANINGLESS, NULL, 0, 0, NULL},
+                                 {NULL, FIELD_BOOL, NULL, 0, 0, NULL}};
+        if (!json_is_object(c->stream_options)) return refuse(f, "stream_options", "'stream_options' must be an object.");
+        if (!c->stream) return refuse(f, "stream_options", "'stream_options' is only allowed when 'stream' is true.");
+        if (!fields_read(c->stream_options, options, NULL, f)) return false;
+    }
+    if (c->top_logprobs >= 0 && !c->logprobs) return refuse(f, "top_logprobs", "'top_logprobs' needs 'logprobs' to be true.");
+    if (c->template_variables && !json_is_object(c->template_variables)) return refuse(f, "chat_template_kwargs", "'chat_template_kwargs' must be an object.");
+    return true;
+}
+
+static bool read_chat(chat *c, const http_request *r, refusal *f) {
+    sampling_init(&c->s, c->a);
+    c->max_tokens = c->max_completion_tokens = c->top_logprobs = -1;
+    c->parallel_calls = true;
+    const field table[] = {
+        {"model", FIELD_TEXT, &c->model, 0, 0, NULL},
+        {"messages", FIELD_JSON, &c->messages, 0, 0, NULL},
+        {"stream", FIELD_BOOL, &c->stream, 0, 0, NULL},
+        {"stream_options", FIELD_JSON, &c->stream_options, 0, 0, NULL},
+        {"max_tokens", FIELD_INT, &c->max_tokens, 1, 1e9, NULL},
+        {"max_completion_tokens", FIELD_INT, &c->max_completion_tokens, 1, 1e9, NULL},
+        {"logprobs", FIELD_BOOL, &c->logprobs, 0, 0, NULL},
+        {"top_logprobs", FIELD_INT, &c->top_logprobs, 0, 20, NULL},
+        {"response_format", FIELD_JSON, &c->response_format, 0, 0, NULL},
+        {"tools", FIELD_JSON, &c->tools, 0, 0, NULL},
+        {"tool_choice", FIELD_JSON, &c->tool_choice, 0, 0, NULL},
+        {"parallel_tool_calls", FIELD_BOOL, &c->parallel_calls, 0, 0, NULL},
+        {"reasoning_effort", FIELD_TEXT, &c->reasoning_effort, 0, 0, NULL},
+        {"chat_template_kwargs", FIELD_JSON, &c->template_variables, 0, 0, NULL},
+        {"store", FIELD_BOOL, &c->store, 0, 0, NULL},
+        {"service_tier", FIELD_TEXT, &c->service_tier, 0, 0, NULL},
+        {"modalities", FIELD_JSON, &c->modalities, 0, 0, NULL},
+        {"metadata", FIELD_MEANINGLESS, NULL, 0, 0, NULL},
+        {"safety_identifier", FIELD_MEANINGLESS, NULL, 0, 0, NULL},
+        {"prompt_cache_key", FIELD_MEANINGLESS, NULL, 0, 0, NULL},
+        {"functions", FIELD_REFUSED, NULL, 0, 0, "use 'tools'"},
+        {"function_call", FIELD_REFUSED, NULL, 0, 0, "use 'tool_choice'"},
+        {"audio", FIELD_REFUSED, NULL, 0, 0, "only text can be generated"},
+        {NULL, FIELD_BOOL, NULL, 0, 0, NULL},
+    };
+    if (!fields_read(c->body, table, c->s.table, f) || !model_is_known(c->a, c->model, f) || !check_format(c, f) || !check_tools(c, f) || !check_rest(c, f))
+        return false;
+    if (c->max_tokens > 0 && c->max_completion_tokens > 0 && c->max_tokens != c->max_completion_tokens)
+        return refuse(f, "max_tokens", "'max_tokens' and 'max_completion_tokens' cannot both be given.");
+    c->s.max_tokens = c->max_completion_tokens > 0 ? c->max_completion_tokens : c->max_tokens;
+    c->s.request.n_logprobs = c->logprobs ? (c->top_logprobs > 0 ? (int)c->top_logprobs : 0) : -1;
+    return sampling_finish(&c->s, c->a, r, f);
+}
+
+static bool submit(chat *c, refusal *f) {
+    json_t *messages = messages_from_openai(c->messages, f);
+    if (!messages) return false;
+    json_t *variables = c->template_variables ? json_deep_copy(c->template_variables) : json_object();
+    json_object_set_new(variables, "messages", messages);
+    if (c->use_tools) json_object_set(variables, "tools", (json_t *)c->tools);
+    if (c->reasoning_effort) json_object_set_new(variables, "reasoning_effort", json_string(c->reasoning_effort));
+    token_run prompt = {0};
+    bool ok = text_render(c->a, variables, &prompt, f) && (c->ticket = sampling_submit(&c->s, c->a, &prompt, f));
+    mem_free(prompt.ids);
+    json_decref(variables);
+    return ok;
+}
+
+static bool open_answers(chat *c, err *e) {
+    size_t n = (size_t)c->s.n;
+    c->greeted = mem_zalloc(n, sizeof *c->greeted, e);
+    c->parsers = mem_zalloc(n, sizeof *c->parsers, e);
+    if (!c->greeted || !c->parsers) return false;
+    for (size_t i = 0; c->use_tools && i < n; i++)
+        if (!(c->parsers[i] = tool_parser_new(true, e))) return false;
+    return true;
+}
+
+static const char *finish_word(loop_finish finish, bool called) {
+    return called ? "tool_calls" : finish == LOOP_LENGTH ? "length" : "stop";
+}
+
+static json_t *call_json(const chat *c, const tool_event *e, bool with_index) {
+    char id[96];
+    snprintf(id, sizeof id, "call_%s_%d_%d", c->id + strlen("chatcmpl-"), c->choice, e->index);
+    json_t *call = json_pack("{s:s, s:s, s:{s:s, s:s}}", "id", id, "type", "function", "function", "name", e->name, "arguments", e->arguments);
+    if (with_index) json_object_set_new(call, "index", json_integer(e->index));
+    return call;
+}
+
+/* ---- the whole answer ---- */
+
+typedef struct whole {
+    const chat *c;
+    buf text;
+    json_t *calls;
+} whole;
+
+static bool add_whole(void *user, const tool_event *e) {
+    whole *w = user;
+    if (e->kind == TOOL_TEXT) return buf_add(&w->text, e->text, e->len, NULL);
+    if (e->index > 0 && !w->c->parallel_calls) return true;
+    if (!w->calls) w->calls = json_array();
+    return json_array_append_new(w->calls, call_json(w->c, e, false)) == 0;
+}
+
+static json_t *message_json(chat *c, const gathered *g, int i, bool *called) {
+    *called = false;
+    if (!c->parsers[i])
+        return json_pack("{s:s, s:o, s:n}", "role", "assistant", "content", text_json(g->text.data ? g->text.data : "", g->text.len), "refusal");
+    whole w = {.c = c};
+    err e = {0};
+    c->choice = i;
+    bool ok = tool_parser_add(c->parsers[i], g->text.data ? g->text.data : "", g->text.len, add_whole, &w, &e) && tool_parser_end(c->parsers[i], add_whole, &w, &e);
+    json_t *content = w.text.len || !w.calls ? text_json(w.text.data ? w.text.data : "", w.text.len) : json_null();
+    json_t *message = ok ? json_pack("{s:s, s:o, s:n}", "role", "assistant", "content", content, "refusal") : NULL;
+    if (message && w.calls) json_object_set(message, "tool_calls", w.calls);
+    *called = w.calls != NULL;
+    json_decref(w.calls);
+    buf_free(&w.text);
+    return message;
+}
+
+static void reply_whole(chat *c, http_request *r) {
+    refusal f = {0};
+    gathered *g = mem_zalloc((size_t)c->s.n, sizeof *g, &f.e);
+    int n = (int)c->s.n;
+    if (g && gather(c->a, r, c->ticket, n, c->logprobs ? openai_logprob : NULL, c->s.request.n_logprobs, g, &f)) {
+        json_t *choices = json_array();
+        for (int i = 0; i < n; i++) {
+            bool called = false;
+            json_t *message = message_json(c, &g[i], i, &called);
+            json_t *logprobs = c->logprobs ? json_pack("{s:o, s:n}", "content", g[i].logprobs ? json_incref(g[i].logprobs) : json_array(), "refusal") : json_null();
+            json_array_append_new(choices, json_pack("{s:i, s:o, s:o, s:s}", "index", i, "message", message, "logprobs", logprobs, "finish_reason",
+                                                     finish_word(g[i].finish, called)));
+        }
+        loop_usage u = loop_ticket_usage(c->ticket);
+        note_usage(r, &u);
+        api_reply(c->a, r, 200, json_pack("{s:s, s:s, s:I, s:s, s:o, s:o, s:s}", "id", c->id, "object", "chat.completion", "created", (json_int_t)c->created,
+                                          "model", c->a->o.model, "choices", choices, "usage", openai_usage(&u), "system_fingerprint", "hearth-" HEARTH_VERSION));
+    } else if (f.e.code != HEARTH_OK) {
+        api_refuse(c->a, r, API_OPENAI, &f);
+    } else {
+        http_note(r, "cancelled", "1");
+    }
+    if (g) gathered_free(g, n);
+    mem_free(g);
+}
+
+/* ---- streaming ---- */
+
+/* One chunk with these choices. Takes them. */
+static bool chunk(chat *c, json_t *choices, json_t *usage) {
+    json_t *json = json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", c->id, "object", "chat.completion.chunk", "created", (json_int_t)c->created, "model",
+                             c->a->o.model, "system_fingerprint", "hearth-" HEARTH_VERSION, "choices", choices);
+    if (usage) json_object_set_new(json, "usage", usage);
+    else if (c->include_usage) json_object_set_new(json, "usage", json_null());
+    return event_data(c->out, NULL, json);
+}
+
+static bool delta(chat *c, json_t *what, json_t *logprobs, const char *finish) {
+    json_t *choice = json_pack("{s:i, s:o, s:o, s:o}", "index", c->choice, "delta", what, "logprobs", logprobs ? logprobs : json_null(), "finish_reason",
+                               finish ? json_string(finish) : json_null());
+    json_t *choices = json_array();
+    json_array_append_new(choices, choice);
+    return chunk(c, choices, NULL);
+}
+
+static bool send_event(void *user, const tool_event *e) {
+    chat *c = user;
+    if (e->kind == TOOL_TEXT) return delta(c, json_pack("{s:o}", "content", text_json(e->text, e->len)), NULL, NULL);
+    if (e->index > 0 && !c->parallel_calls) return true;
+    json_t *calls = json_array();
+    json_array_append_new(calls, call_json(c, e, true));
+    return delta(c, json_pack("{s:o}", "tool_calls", calls), NULL, NULL);
+}
+
+static bool send_text(chat *c, const loop_piece *p) {
+    json_t *logprobs = NULL;
+    if (c->logprobs) {
+        json_t *list = json_array();
+        for (size_t i = 0; i < p->n_tokens; i++) json_array_append_new(list, openai_logprob(c->a, &p->tokens[i], c->s.request.n_logprobs));
+        logprobs = json_pack("{s:o, s:n}", "content", list, "refusal");
+    } else if (p->len == 0) {
+        return true;
+    }
+    return delta(c, json_pack("{s:o}", "content", text_json(p->text, p->len)), logprobs, NULL);
+}
+
+static bool send_piece(chat *c, const loop_piece *p) {
+    tool_parser *parser = c->parsers[p->choice];
+    err e = {0};
+    c->choice = p->choice;
+    bool ok = true;
+    if (!c->greeted[p->choice]) {
+        c->greeted[p->choice] = true;
+        ok = delta(c, json_pack("{s:s, s:s}", "role", "assistant", "content", ""), NULL, NULL);
+    }
+    if (!parser) ok = ok && ((p->len == 0 && p->n_tokens == 0) || send_text(c, p));
+    else ok = ok && tool_parser_add(parser, p->text, p->len, send_event, c, &e) && (p->finish == LOOP_RUNNING || tool_parser_end(parser, send_event, c, &e));
+    if (ok && p->finish != LOOP_RUNNING) ok = delta(c, json_object(), NULL, finish_word(p->finish, parser && tool_parser_calls(parser) > 0));
+    return ok;
+}
+
+static http_more next_event(void *user, http_request *r, uint64_t timeout_ns, buf *out) {
+    (void)r;
+    chat *c = user;
+    loop_piece piece;
+    refusal f = {0};
+    err e = {0};
+    c->out = out;
+    switch (loop_next(c->ticket, timeout_ns, &piece, &e)) {
+    case LOOP_IDLE: return HTTP_IDLE;
+    case LOOP_PIECE: return send_piece(c, &piece) ? HTTP_MORE : HTTP_END;
+    case LOOP_DONE: {
+        loop_usage u = loop_ticket_usage(c->ticket);
+        if (c->include_usage) chunk(c, json_array(), openai_usage(&u));
+        break;
+    }
+    case LOOP_FAILED:
+        refuse_ticket(&f, &e);
+        event_data(out, NULL, api_error_json(API_OPENAI, &f));
+        http_note(r, "error", "%s", e.text);
+        break;
+    }
+    buf_adds(out, "data: [DONE]\n\n", NULL);
+    return HTTP_END;
+}
+
+static void end_stream(void *user, http_request *r) {
+    chat *c = user;
+    loop_usage u = loop_ticket_usage(c->ticket);
+    note_usage(r, &u);
+    chat_free(c);
+}
+
+void route_chat(api *a, http_request *r) {
+    refusal f = {0};
+    chat *c = mem_zalloc(1, sizeof *c, &f.e);
+    if (c) {
+        c->a = a;
+        c->created = (long)time(NULL);
+        snprintf(c->id, sizeof c->id, "chatcmpl-%s", http_id(r));
+        c->body = api_body(r, &f);
+    }
+    if (!c || !c->body || !read_chat(c, r, &f) || !open_answers(c, &f.e) || !submit(c, &f)) {
+        api_refuse(a, r, API_OPENAI, &f);
+        chat_free(c);
+    } else if (c->stream) {
+        a->statuses[2]++;
+        http_stream(r, &(http_events){.next = next_event, .done = end_stream, .user = c});
+    } else {
+        reply_whole(c, r);
+        chat_free(c);
+    }
+}

@@ -1,0 +1,161 @@
+/* inner.h: what the files of this room share.
+ *
+ *   api.c          routes, errors, models, health
+ *   fields.c       reads the fields of a request from a table
+ *   text.c         strings, tokens, templates
+ *   generate.c     from sampling fields to a ticket, and waiting for it
+ *   messages.c     conversations as templates want them
+ *   blocks.c       Anthropic's conversations in the same form
+ *   tools.c        finds tool calls in what a model writes
+ *   chat.c         /v1/chat/completions
+ *   completions.c  /v1/completions
+ *   anthropic.c    /v1/messages
+ *   metrics.c      /metrics
+ *   page.c         the page */
+#ifndef API_INNER_H
+#define API_INNER_H
+
+#include <jansson.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "api/api.h"
+#include "base/clock.h"
+
+struct api {
+    const hearth_engine *engine;
+    loop *loop;
+    api_options o;
+    hearth_model_info info;
+    long started;                  /* unix time */
+    _Atomic uint64_t ids;
+    _Atomic uint64_t statuses[6];  /* replies by first digit */
+};
+
+/* ---- errors ---- */
+
+typedef enum api_style { API_OPENAI, API_ANTHROPIC } api_style;
+
+/* Why a request is refused. Zero-initialised is none. */
+typedef struct refusal {
+    int status;       /* 0: told by e.code */
+    const char *code; /* OpenAI's short word, or NULL */
+    char param[64];   /* the field, or "" */
+    err e;
+} refusal;
+/* All return false. */
+bool refuse(refusal *f, const char *param, const char *format, ...) __attribute__((format(printf, 3, 4)));
+bool refuse_with(refusal *f, int status, const char *code, const char *param, const char *format, ...) __attribute__((format(printf, 5, 6)));
+void api_refuse(api *a, http_request *r, api_style style, refusal *f);
+/* The same as a JSON object, for streams that fail on the way. */
+json_t *api_error_json(api_style style, const refusal *f);
+int refusal_status(const refusal *f);
+
+void api_reply(api *a, http_request *r, int status, json_t *json); /* takes json; NULL: no memory */
+
+/* ---- fields ---- */
+
+typedef enum field_kind { FIELD_BOOL, FIELD_INT, FIELD_FLOAT, FIELD_TEXT, FIELD_JSON, FIELD_MEANINGLESS, FIELD_REFUSED } field_kind;
+/* The target has the kind's type: bool, int64_t, float, const char *, const json_t *. Absent and null leave it alone. FIELD_MEANINGLESS is for labels that cannot
+ * change an answer. A table ends with a NULL name. */
+typedef struct field {
+    const char *name;
+    field_kind kind;
+    void *target;
+    double min, max; /* for numbers, checked when min < max */
+    const char *why; /* FIELD_REFUSED: what to do instead */
+} field;
+bool fields_read(const json_t *object, const field *table, const field *more, refusal *f);
+/* The body as an object the caller frees; NULL when refused. */
+json_t *api_body(const http_request *r, refusal *f);
+
+/* ---- text ---- */
+
+/* A JSON string of any bytes: what is no UTF-8 becomes U+FFFD. */
+json_t *text_json(const char *text, size_t len);
+typedef struct token_run {
+    int32_t *ids;
+    size_t n;
+} token_run;
+bool text_tokenize(const api *a, const char *text, size_t len, unsigned flags, token_run *out, refusal *f);
+/* Renders the template with these variables and makes tokens of it. */
+bool text_render(const api *a, const json_t *variables, token_run *out, refusal *f);
+bool model_is_known(const api *a, const char *name, refusal *f);
+
+/* ---- generating ---- */
+
+enum { MOST_STOPS = 16, MOST_BIAS = 1024 };
+
+/* The sampling fields that the APIs share. */
+typedef struct sampling {
+    loop_request request; /* tokens are the caller's to set */
+    const json_t *stop, *logit_bias;
+    int64_t n, max_tokens, seed, top_k, priority;
+    float limit_s;
+    bool ignore_eos;
+    const char *user, *agent;
+    field table[24];      /* the fields of hearth itself and those all share, for fields_read */
+    const char *stops[MOST_STOPS + 1];
+    hearth_logit_bias bias[MOST_BIAS];
+} sampling;
+void sampling_init(sampling *s, const api *a);
+/* After the fields are read. */
+bool sampling_finish(sampling *s, const api *a, const http_request *r, refusal *f);
+/* One ticket for this prompt. */
+loop_ticket *sampling_submit(sampling *s, const api *a, const token_run *prompt, refusal *f);
+void refuse_ticket(refusal *f, const err *e);
+void note_usage(http_request *r, const loop_usage *u);
+
+/* Text of one answer as it comes, gathered. */
+typedef struct gathered {
+    buf text;
+    json_t *logprobs; /* array or NULL */
+    loop_finish finish;
+    const char *stop;
+} gathered;
+/* Waits for the whole ticket. False: refused in f, or the client left (f is empty). each may be NULL. */
+typedef json_t *logprob_json(const api *a, const loop_token *t, int n_top);
+bool gather(const api *a, http_request *r, loop_ticket *t, int n, logprob_json *each, int n_top, gathered *out, refusal *f);
+void gathered_free(gathered *g, int n);
+
+/* Server-sent events. */
+bool event_data(buf *out, const char *event, json_t *json); /* takes json; event may be NULL */
+
+json_t *openai_usage(const loop_usage *u);
+json_t *openai_logprob(const api *a, const loop_token *t, int n_top);
+
+/* ---- messages and tools ---- */
+
+/* OpenAI's messages as templates want them: text content in one string, arguments as objects. New reference, or NULL when refused. */
+json_t *messages_from_openai(const json_t *messages, refusal *f);
+
+/* Anthropic's messages and system text, and its tools in OpenAI's form. */
+json_t *messages_from_anthropic(const json_t *messages, const json_t *system, refusal *f);
+json_t *tools_from_anthropic(const json_t *tools, refusal *f);
+
+/* What a model writes, cut into text and tool calls while it comes. */
+typedef struct tool_parser tool_parser;
+typedef enum tool_event_kind { TOOL_TEXT, TOOL_CALL } tool_event_kind;
+typedef struct tool_event {
+    tool_event_kind kind;
+    const char *text; /* TOOL_TEXT, NUL-terminated */
+    size_t len;
+    int index;        /* TOOL_CALL: the how manieth */
+    const char *name;
+    const char *arguments; /* JSON text */
+} tool_event;
+/* Called for every event; false is out of memory. */
+typedef bool tool_sink(void *user, const tool_event *event);
+tool_parser *tool_parser_new(bool bare_json, err *e);
+void tool_parser_free(tool_parser *p);
+bool tool_parser_add(tool_parser *p, const char *text, size_t len, tool_sink *sink, void *user, err *e);
+bool tool_parser_end(tool_parser *p, tool_sink *sink, void *user, err *e);
+int tool_parser_calls(const tool_parser *p);
+
+/* ---- routes ---- */
+
+typedef void route(api *a, http_request *r);
+route route_chat, route_completions, route_messages, route_count_tokens, route_metrics, route_tokenize, route_detokenize, route_apply_template;
+bool page_serve(http_request *r, const char *path);
+
+#endif

@@ -1,0 +1,64 @@
+/* metrics.c: what happened so far, in the text format of Prometheus. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "api/inner.h"
+
+static void head(buf *b, const char *name, const char *type, const char *help) { buf_addf(b, NULL, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type); }
+
+static void counter(buf *b, const char *name, const char *help, uint64_t value) {
+    head(b, name, "counter", help);
+    buf_addf(b, NULL, "%s %" PRIu64 "\n", name, value);
+}
+
+static void gauge(buf *b, const char *name, const char *help, double value) {
+    head(b, name, "gauge", help);
+    buf_addf(b, NULL, "%s %.15g\n", name, value);
+}
+
+static void histogram_lines(buf *b, const char *name, const char *help, const loop_histogram *h) {
+    head(b, name, "histogram", help);
+    uint64_t sum = 0;
+    for (int i = 0; i < LOOP_BUCKETS; i++) {
+        sum += h->counts[i];
+        buf_addf(b, NULL, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", name, loop_bounds[i], sum);
+    }
+    sum += h->counts[LOOP_BUCKETS];
+    buf_addf(b, NULL, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %.9g\n%s_count %" PRIu64 "\n", name, sum, name, h->sum, name, sum);
+}
+
+void route_metrics(api *a, http_request *r) {
+    loop_stats s = loop_count(a->loop);
+    buf b = {0};
+    counter(&b, "hearth_requests_total", "Requests accepted for generation.", s.requests);
+    counter(&b, "hearth_requests_refused_total", "Requests refused because too many waited.", s.refused);
+    counter(&b, "hearth_answers_finished_total", "Answers completed.", s.finished);
+    counter(&b, "hearth_answers_failed_total", "Answers that failed or ran out of time.", s.failed);
+    counter(&b, "hearth_answers_cancelled_total", "Answers whose client left.", s.cancelled);
+    counter(&b, "hearth_prompt_tokens_total", "Tokens of prompts that were asked.", s.prompt_tokens);
+    counter(&b, "hearth_prompt_tokens_computed_total", "Tokens of prompts that had to be computed.", s.computed_tokens);
+    counter(&b, "hearth_prompt_tokens_remembered_total", "Tokens that were remembered and not computed.", s.memory.tokens_reused);
+    counter(&b, "hearth_completion_tokens_total", "Tokens generated.", s.completion_tokens);
+    counter(&b, "hearth_passes_total", "Passes through the model.", s.passes);
+    counter(&b, "hearth_pass_tokens_total", "Tokens computed in those passes; over passes: the batch size.", s.pass_tokens);
+    counter(&b, "hearth_preemptions_total", "Sequences sent back to the queue for want of memory.", s.preemptions);
+    counter(&b, "hearth_memory_hits_total", "Starts that found a remembered prefix.", s.memory.hits);
+    counter(&b, "hearth_memory_misses_total", "Starts that found none.", s.memory.misses);
+    counter(&b, "hearth_memory_evictions_total", "Conversations forgotten for want of room.", s.memory.evictions);
+    gauge(&b, "hearth_running", "Sequences computed now.", s.running);
+    gauge(&b, "hearth_waiting", "Sequences that wait.", s.waiting);
+    gauge(&b, "hearth_prompt_chunk_tokens", "Prompt tokens per pass beside running streams.", s.chunk);
+    gauge(&b, "hearth_kv_running_bytes", "Keys and values of running sequences.", (double)s.kv_bytes);
+    gauge(&b, "hearth_kv_remembered_bytes", "Keys and values of conversations that do not run.", (double)s.memory.bytes);
+    gauge(&b, "hearth_kv_budget_bytes", "What both may take.", (double)s.kv_budget);
+    gauge(&b, "hearth_conversations_remembered", "Conversations in memory.", (double)s.memory.conversations);
+    histogram_lines(&b, "hearth_first_token_seconds", "From request to first token.", &s.first_token);
+    histogram_lines(&b, "hearth_between_tokens_seconds", "Between two tokens of a stream.", &s.between_tokens);
+    histogram_lines(&b, "hearth_pass_seconds", "One pass through the model.", &s.pass);
+    histogram_lines(&b, "hearth_answer_seconds", "From request to the end of an answer.", &s.total);
+    head(&b, "hearth_replies_total", "counter", "Replies by class of status.");
+    for (int i = 2; i < 6; i++) buf_addf(&b, NULL, "hearth_replies_total{status=\"%dxx\"} %" PRIu64 "\n", i, (uint64_t)a->statuses[i]);
+    a->statuses[2]++;
+    http_reply(r, 200, "text/plain; version=0.0.4; charset=utf-8", b.data, b.len);
+    buf_free(&b);
+}

@@ -1,0 +1,493 @@
+/* loop.c: the thread that computes. Each round: take in what arrived, drop what was cancelled or is out of time, start what may start,
+ * compute one pass, pick a token for every sequence whose prompt is read. */
+#include "engine/loop.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "engine/loop_inner.h"
+
+enum { MOST_RUNNING = 256 };
+
+const double loop_bounds[LOOP_BUCKETS] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60};
+
+loop_options loop_defaults(void) {
+    return (loop_options){.max_running = 16, .max_queue = 64, .max_stall_ns = 100000000u, .kv_bytes = (uint64_t)1 << 30};
+}
+
+uint64_t loop_now(const loop *l) { return l->o.now ? l->o.now(l->o.now_user) : clock_ns(); }
+
+void histogram_add(histogram *h, uint64_t ns) {
+    int i = 0;
+    while (i < LOOP_BUCKETS && (double)ns * 1e-9 > loop_bounds[i]) i++;
+    h->counts[i]++;
+    h->sum_ns += ns;
+}
+
+/* ---- leaving ---- */
+
+static void remove_running(loop *l, choice *c) {
+    for (int i = 0; i < l->n_running; i++) {
+        if (l->running[i] != c) continue;
+        memmove(l->running + i, l->running + i + 1, (size_t)(l->n_running - i - 1) * sizeof *l->running);
+        l->n_running--;
+        break;
+    }
+    l->running_now = l->n_running;
+}
+
+/* The sequence is done, well or not: what it computed is remembered, and the loop's hold on its ticket ends. */
+static void leave(loop *l, choice *c) {
+    if (c->kv.length > 0) memory_keep(l->memory, &c->kv, c->tokens.ids, c->long_context);
+    pthread_mutex_lock(&l->lock);
+    l->n_live--;
+    if (l->n_live == 0) pthread_cond_broadcast(&l->idle);
+    pthread_mutex_unlock(&l->lock);
+    ticket_unref(c->ticket);
+}
+
+static void finish(loop *l, choice *c, loop_finish why) {
+    buf rest = {0};
+    err e = {0};
+    if (!c->filter.found && !stop_end(&c->filter, &rest, &e)) ticket_fail(c->ticket, &e);
+    uint64_t now = loop_now(l), took = now - c->ticket->arrival;
+    ticket_finish(c, why, rest.data ? rest.data : "", rest.len, now);
+    buf_free(&rest);
+    histogram_add(&l->total, took);
+    l->finished++;
+    pthread_mutex_lock(&l->lock);
+    l->service_s += 0.2 * ((double)took * 1e-9 - l->service_s);
+    pthread_mutex_unlock(&l->lock);
+    remove_running(l, c);
+    leave(l, c);
+}
+
+static void fail(loop *l, choice *c, const err *e) {
+    ticket_fail(c->ticket, e);
+    l->failed++;
+    remove_running(l, c);
+    leave(l, c);
+}
+
+/* ---- arriving ---- */
+
+static void unqueue(loop *l, size_t i) {
+    memmove(l->waiting + i, l->waiting + i + 1, (l->n_queue - i - 1) * sizeof *l->waiting);
+    l->n_queue--;
+    pthread_mutex_lock(&l->lock);
+    l->n_waiting--;
+    pthread_mutex_unlock(&l->lock);
+}
+
+/* Room for n more in the queue. */
+static bool grow_queue(loop *l, size_t n) {
+    if (l->n_queue + n <= l->cap_waiting) return true;
+    err ignored = {0};
+    size_t cap = 2 * (l->n_queue + n);
+    choice **waiting = mem_realloc(l->waiting, cap, sizeof *waiting, &ignored);
+    if (!waiting) return false;
+    l->waiting = waiting;
+    l->cap_waiting = cap;
+    return true;
+}
+
+/* Waits until there is work; false when the loop ends. */
+static bool take_arrivals(loop *l) {
+    pthread_mutex_lock(&l->lock);
+    while (!l->ending && l->n_inbox == 0 && l->n_queue == 0 && l->n_running == 0) pthread_cond_wait(&l->wake, &l->lock);
+    bool go_on = !l->ending;
+    if (grow_queue(l, l->n_inbox)) { /* else they stay in the inbox until there is memory */
+        memcpy(l->waiting + l->n_queue, l->inbox, l->n_inbox * sizeof *l->inbox);
+        l->n_queue += l->n_inbox;
+        l->n_inbox = 0;
+    }
+    pthread_mutex_unlock(&l->lock);
+    return go_on;
+}
+
+/* Drops sequences whose owner left, whose sibling failed or whose time is over. */
+static bool is_over(loop *l, choice *c, uint64_t now) {
+    if (now > c->ticket->deadline && !ticket_is_over(c->ticket)) {
+        err e = {0};
+        err_set(&e, HEARTH_LIMIT, "the request's time limit of %.0f s is over", (double)(c->ticket->deadline - c->ticket->arrival) * 1e-9);
+        ticket_fail(c->ticket, &e);
+        l->failed++;
+        return true;
+    }
+    if (!ticket_is_over(c->ticket)) return false;
+    l->cancelled++;
+    return true;
+}
+
+static void drop_ended(loop *l) {
+    uint64_t now = loop_now(l);
+    for (size_t i = l->n_queue; i-- > 0;) {
+        choice *c = l->waiting[i];
+        if (!is_over(l, c, now)) continue;
+        unqueue(l, i);
+        leave(l, c);
+    }
+    for (int i = l->n_running; i-- > 0;) {
+        choice *c = l->running[i];
+        if (!is_over(l, c, now)) continue;
+        remove_running(l, c);
+        leave(l, c);
+    }
+}
+
+/* ---- memory ---- */
+
+static uint64_t kv_bytes_for(const loop *l, size_t tokens) {
+    return (uint64_t)((tokens + KV_BLOCK - 1) / KV_BLOCK) * l->engine->model.kv.block_bytes;
+}
+
+static uint64_t running_bytes(const loop *l) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < l->n_running; i++) {
+        const kv_seq *kv = &l->running[i]->kv;
+        bytes += (uint64_t)kv->n_blocks * kv->layout->block_bytes;
+    }
+    return bytes;
+}
+
+/* What the running sequences will hold once their prompts are read and a block more is made. */
+static uint64_t promised_bytes(const loop *l) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < l->n_running; i++) bytes += kv_bytes_for(l, l->running[i]->tokens.n + KV_BLOCK);
+    return bytes;
+}
+
+/* Sends the youngest sequence back to the queue; it goes on from its tokens when there is room. */
+static void preempt(loop *l) {
+    choice *youngest = l->running[0];
+    for (int i = 1; i < l->n_running; i++)
+        if (l->running[i]->order > youngest->order) youngest = l->running[i];
+    if (!grow_queue(l, 1)) return;
+    remove_running(l, youngest);
+    kv_seq_free(&youngest->kv);
+    youngest->started = true;
+    youngest->decoding = false;
+    l->waiting[l->n_queue++] = youngest;
+    l->preemptions++;
+    pthread_mutex_lock(&l->lock);
+    l->n_waiting++;
+    pthread_mutex_unlock(&l->lock);
+}
+
+/* Makes the next pass fit into the budget: first by forgetting, then by preempting. One sequence always runs. */
+static void keep_budget(loop *l) {
+    while (l->n_running > 1 && promised_bytes(l) > l->o.kv_bytes) preempt(l);
+    uint64_t used = promised_bytes(l);
+    memory_shrink(l->memory, used < l->o.kv_bytes ? l->o.kv_bytes - used : 0);
+}
+
+/* ---- starting ---- */
+
+static bool wants_long(const loop *l, size_t n_tokens) {
+    const model *m = &l->engine->model;
+    return m->rope.full_long && n_tokens > (size_t)m->params.original_context;
+}
+
+static void recall(loop *l, choice *c) {
+    memory_lender lenders[MOST_RUNNING];
+    for (int i = 0; i < l->n_running; i++) {
+        const choice *r = l->running[i];
+        lenders[i] = (memory_lender){.kv = &r->kv, .tokens = r->tokens.ids, .long_context = r->long_context};
+    }
+    c->long_context = wants_long(l, c->tokens.n);
+    memory_recall(l->memory, c->tokens.ids, c->tokens.n, c->long_context, lenders, l->n_running, &c->kv);
+}
+
+static void start(loop *l, choice *c) {
+    loop_ticket *t = c->ticket;
+    recall(l, c);
+    if (!c->started) {
+        pthread_mutex_lock(&t->lock);
+        if (c->index == 0) {
+            t->usage.cached_tokens = (int)c->kv.length;
+            t->usage.queued_ns = loop_now(l) - t->arrival;
+        }
+        pthread_mutex_unlock(&t->lock);
+    }
+    l->running[l->n_running++] = c;
+    l->running_now = l->n_running;
+}
+
+/* The other answers to a prompt start when the first one has read it, and take over what it read. */
+static bool is_held(const choice *c) {
+    const choice *first = &c->ticket->choices[0];
+    return c->index > 0 && first->picked == 0 && first->finish == LOOP_RUNNING;
+}
+
+static int running_of(const loop *l, uint64_t agent) {
+    int n = 0;
+    for (int i = 0; i < l->n_running; i++) n += l->running[i]->ticket->agent == agent;
+    return n;
+}
+
+static int next_waiting(loop *l) {
+    int best = -1;
+    sched_waiting pair[2];
+    for (size_t i = 0; i < l->n_queue; i++) {
+        const choice *c = l->waiting[i];
+        sched_waiting w = {.priority = c->ticket->priority, .agent_running = running_of(l, c->ticket->agent), .order = c->order, .held = is_held(c)};
+        if (c->started) w.agent_running = 0; /* its turn had come before */
+        pair[best >= 0] = w;
+        int first = scheduler_next(pair, best >= 0 ? 2 : 1);
+        if (first < 0 || (best >= 0 && first == 0)) continue;
+        pair[0] = w;
+        best = (int)i;
+    }
+    return best;
+}
+
+static void start_waiting(loop *l) {
+    while (l->n_running < l->o.max_running && l->n_queue > 0) {
+        int i = next_waiting(l);
+        if (i < 0) return;
+        choice *c = l->waiting[i];
+        if (l->n_running > 0 && promised_bytes(l) + kv_bytes_for(l, c->tokens.n + 2 * KV_BLOCK) > l->o.kv_bytes) return;
+        unqueue(l, (size_t)i);
+        start(l, c);
+    }
+}
+
+/* ---- a pass ---- */
+
+/* The token's text, and whether the answer ends here. */
+static loop_finish add_token(loop *l, choice *c, int32_t token, err *e) {
+    loop_ticket *t = c->ticket;
+    const bool ends = hearth_token_ends(l->engine, token) && !t->ignore_end;
+    buf text = {0};
+    size_t len = 0;
+    const char *bytes = !ends || t->show_special ? hearth_token_bytes(l->engine, token, t->show_special, &len) : NULL;
+    bool ok = !bytes || stop_add(&c->filter, bytes, len, &text, e);
+    loop_finish why = c->filter.found ? LOOP_STOP : ends ? LOOP_END : LOOP_RUNNING;
+    ok = ok && ticket_token(c, token, why == LOOP_RUNNING, text.data ? text.data : "", text.len, e);
+    buf_free(&text);
+    if (ok && why == LOOP_RUNNING) {
+        ok = token_list_add(&c->tokens, token, e) && hearth_sampler_accept(c->sampler, token, e);
+        if ((t->max_tokens >= 0 && c->picked >= t->max_tokens) || c->tokens.n >= (size_t)l->engine->n_context) why = LOOP_LENGTH;
+    }
+    return why;
+}
+
+/* After a pick: tell it, and end the answer or go on. */
+static void proceed(loop *l, choice *c, uint64_t now) {
+    err e = c->pick_error;
+    histogram_add(c->picked ? &l->between_tokens : &l->first_token, now - (c->picked ? c->last_ns : c->ticket->arrival));
+    c->last_ns = now;
+    c->picked++;
+    l->completion_tokens++;
+    loop_finish why = e.code == HEARTH_OK ? add_token(l, c, c->pick, &e) : LOOP_RUNNING;
+    if (e.code != HEARTH_OK) {
+        fail(l, c, &e);
+    } else if (why != LOOP_RUNNING) {
+        finish(l, c, why);
+    } else {
+        c->decoding = true;
+        if (wants_long(l, c->tokens.n) != c->long_context) { /* all of it is computed again with the other frequencies */
+            c->long_context = !c->long_context;
+            c->decoding = false;
+            kv_seq_truncate(&c->kv, 0);
+        }
+    }
+}
+
+static void pick(void *context, int64_t i, int thread) {
+    (void)thread;
+    choice *c = ((choice **)context)[i];
+    c->pick_error = (err){0};
+    c->pick = hearth_sampler_pick(c->sampler, c->logits, &c->pick_error);
+}
+
+/* Parts of the next pass, and who wants logits. */
+typedef struct pass {
+    model_part parts[MOST_RUNNING];
+    choice *of[MOST_RUNNING], *pickers[MOST_RUNNING];
+    int n, n_pickers, n_decode, n_prompt;
+} pass;
+
+static void plan(loop *l, pass *p) {
+    sched_item items[MOST_RUNNING];
+    for (int i = 0; i < l->n_running; i++) {
+        const choice *c = l->running[i];
+        items[i] = (sched_item){.left = c->tokens.n - c->kv.length, .decoding = c->decoding, .priority = c->ticket->priority};
+    }
+    scheduler_plan(&l->sched, items, l->n_running);
+    p->n = p->n_pickers = p->n_decode = p->n_prompt = 0;
+    for (int i = 0; i < l->n_running; i++) {
+        choice *c = l->running[i];
+        if (items[i].share == 0) continue;
+        bool last = (size_t)items[i].share == items[i].left;
+        p->parts[p->n] = (model_part){.kv = &c->kv, .tokens = c->tokens.ids + c->kv.length, .n = items[i].share, .n_logits = last ? 1 : 0,
+                                      .long_context = c->long_context};
+        p->of[p->n++] = c;
+        *(c->decoding ? &p->n_decode : &p->n_prompt) += items[i].share;
+        if (!last) continue;
+        c->logits = l->logits + (size_t)p->n_pickers * (size_t)l->engine->model.params.n_vocab;
+        p->pickers[p->n_pickers++] = c;
+    }
+}
+
+/* A pass that finds no memory: forget everything that does not run, then send back the youngest, then give up on the only one. */
+static void relieve(loop *l, const err *e) {
+    if (memory_bytes(l->memory) > 0) memory_shrink(l->memory, 0);
+    else if (l->n_running > 1 && e->code == HEARTH_MEMORY) preempt(l);
+    else while (l->n_running > 0) fail(l, l->running[0], e);
+}
+
+static void run_pass(loop *l, pass *p) {
+    plan(l, p);
+    err e = {0};
+    uint64_t began = loop_now(l);
+    if (!model_forward(&l->engine->model, &l->run, p->parts, p->n, l->logits, &e)) {
+        relieve(l, &e);
+        return;
+    }
+    if (p->n_pickers > 1) pool_run(l->engine->pool, p->n_pickers, pick, p->pickers);
+    else if (p->n_pickers == 1) pick(p->pickers, 0, 0);
+    uint64_t now = loop_now(l);
+    scheduler_measure(&l->sched, p->n_decode, p->n_prompt, now - began);
+    histogram_add(&l->pass, now - began);
+    l->passes++;
+    l->pass_tokens += (uint64_t)(p->n_decode + p->n_prompt);
+    l->computed_tokens += (uint64_t)p->n_prompt;
+    l->chunk_now = (int)l->sched.chunk;
+    l->kv_bytes = running_bytes(l);
+    for (int i = 0; i < p->n_pickers; i++) proceed(l, p->pickers[i], now);
+}
+
+static void *loop_main(void *user) {
+    loop *l = user;
+    pass p;
+    while (take_arrivals(l)) {
+        drop_ended(l);
+        start_waiting(l);
+        keep_budget(l);
+        if (l->n_running > 0) run_pass(l, &p);
+    }
+    err e = {0};
+    err_set(&e, HEARTH_CANCELLED, "the server is stopping");
+    while (l->n_running > 0) fail(l, l->running[0], &e);
+    while (l->n_queue > 0) {
+        choice *c = l->waiting[l->n_queue - 1];
+        ticket_fail(c->ticket, &e);
+        unqueue(l, l->n_queue - 1);
+        leave(l, c);
+    }
+    while (l->n_inbox > 0) { /* nothing is added any more */
+        choice *c = l->inbox[--l->n_inbox];
+        ticket_fail(c->ticket, &e);
+        leave(l, c);
+    }
+    return NULL;
+}
+
+/* ---- the owner's side ---- */
+
+loop *loop_new(hearth_engine *engine, const loop_options *options, err *e) {
+    loop_options o = options ? *options : loop_defaults();
+    if (o.max_running < 1 || o.max_running > MOST_RUNNING || o.max_queue < 0) {
+        err_set(e, HEARTH_ARGUMENT, "a loop runs 1 to %d sequences, not %d, and its queue is not negative", MOST_RUNNING, o.max_running);
+        return NULL;
+    }
+    if (!engine->has_model) {
+        err_set(e, HEARTH_ARGUMENT, "the engine was opened for its vocabulary only");
+        return NULL;
+    }
+    loop *l = mem_zalloc(1, sizeof *l, e);
+    if (!l) return NULL;
+    l->engine = engine;
+    l->o = o;
+    l->run.pool = engine->pool;
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->wake, NULL);
+    pthread_cond_init(&l->idle, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    scheduler_init(&l->sched, MODEL_CHUNK, o.max_stall_ns);
+    l->chunk_now = (int)l->sched.chunk;
+    bool ok = (l->memory = memory_new(&engine->model.kv, e)) && (l->running = mem_zalloc((size_t)o.max_running, sizeof *l->running, e)) &&
+              (l->logits = mem_aligned((size_t)o.max_running * (size_t)engine->model.params.n_vocab, sizeof *l->logits, e));
+    if (ok && pthread_create(&l->thread, NULL, loop_main, l) != 0) ok = err_set(e, HEARTH_LIMIT, "no thread could be started");
+    l->has_thread = ok;
+    if (ok) return l;
+    loop_free(l);
+    return NULL;
+}
+
+void loop_drain(loop *l, uint64_t limit_ns) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    uint64_t nsec = (uint64_t)until.tv_nsec + limit_ns % 1000000000u;
+    until.tv_sec += (time_t)(limit_ns / 1000000000u + nsec / 1000000000u);
+    until.tv_nsec = (long)(nsec % 1000000000u);
+    pthread_mutex_lock(&l->lock);
+    l->draining = true;
+    while (l->n_live > 0 && pthread_cond_timedwait(&l->idle, &l->lock, &until) == 0) {}
+    pthread_mutex_unlock(&l->lock);
+}
+
+void loop_end(loop *l) {
+    if (!l || !l->has_thread) return;
+    pthread_mutex_lock(&l->lock);
+    l->draining = l->ending = true;
+    pthread_cond_signal(&l->wake);
+    pthread_mutex_unlock(&l->lock);
+    pthread_join(l->thread, NULL);
+    l->has_thread = false;
+}
+
+void loop_free(loop *l) {
+    if (!l) return;
+    loop_end(l);
+    memory_free(l->memory);
+    model_run_free(&l->run);
+    mem_free(l->logits);
+    mem_free(l->inbox);
+    mem_free(l->waiting);
+    mem_free(l->running);
+    pthread_cond_destroy(&l->wake);
+    pthread_cond_destroy(&l->idle);
+    pthread_mutex_destroy(&l->lock);
+    mem_free(l);
+}
+
+int loop_retry_s(loop *l) {
+    pthread_mutex_lock(&l->lock);
+    double s = l->service_s * (double)(l->n_live + 1) / (double)l->o.max_running;
+    pthread_mutex_unlock(&l->lock);
+    return s < 1 ? 1 : s > 600 ? 600 : (int)(s + 0.5);
+}
+
+static loop_histogram copy_histogram(histogram *h) {
+    loop_histogram out = {.sum = (double)h->sum_ns * 1e-9};
+    for (int i = 0; i <= LOOP_BUCKETS; i++) out.counts[i] = h->counts[i];
+    return out;
+}
+
+loop_stats loop_count(loop *l) {
+    loop_stats s = {.requests = l->requests, .refused = l->refused, .finished = l->finished, .failed = l->failed, .cancelled = l->cancelled};
+    s.prompt_tokens = l->prompt_tokens;
+    s.computed_tokens = l->computed_tokens;
+    s.completion_tokens = l->completion_tokens;
+    s.passes = l->passes;
+    s.pass_tokens = l->pass_tokens;
+    s.preemptions = l->preemptions;
+    s.running = l->running_now;
+    s.chunk = l->chunk_now;
+    s.kv_bytes = l->kv_bytes;
+    s.kv_budget = l->o.kv_bytes;
+    s.first_token = copy_histogram(&l->first_token);
+    s.between_tokens = copy_histogram(&l->between_tokens);
+    s.pass = copy_histogram(&l->pass);
+    s.total = copy_histogram(&l->total);
+    s.memory = memory_count(l->memory);
+    pthread_mutex_lock(&l->lock);
+    s.waiting = l->n_waiting;
+    pthread_mutex_unlock(&l->lock);
+    return s;
+}

@@ -1,0 +1,114 @@
+/* loop_inner.h: what loop.c and ticket.c share. */
+#ifndef ENGINE_LOOP_INNER_H
+#define ENGINE_LOOP_INNER_H
+
+#include <pthread.h>
+
+#include "engine/engine.h"
+#include "engine/loop.h"
+#include "engine/sampler.h"
+#include "engine/scheduler.h"
+#include "engine/stop.h"
+
+/* What was made and not read yet of an answer. */
+typedef struct outbox {
+    buf text;
+    int32_t *tokens;
+    float *logprobs;
+    hearth_logprob *top;
+    size_t n, cap;
+} outbox;
+
+/* One answer: a sequence that waits, runs or is done. All but the box belongs to the loop's thread once submitted. */
+typedef struct choice {
+    loop_ticket *ticket;
+    int index;
+    uint64_t order;
+    bool started;      /* ran before: it waits because it was preempted */
+    token_list tokens; /* the prompt, then what was picked */
+    kv_seq kv;
+    bool long_context;
+    bool decoding;     /* a token was picked, and kv lacks only the last one */
+    hearth_sampler *sampler;
+    stop_filter filter;
+    int picked;
+    uint64_t last_ns;  /* when the last token was picked */
+    int32_t pick;      /* of this pass */
+    err pick_error;
+    const float *logits;
+    /* under the ticket's lock */
+    outbox box;
+    loop_finish finish;
+    bool finish_told;
+} choice;
+
+struct loop_ticket {
+    pthread_mutex_t lock;
+    pthread_cond_t news;
+    int refs;           /* the owner's and the loop's */
+    bool cancelled;
+    bool failed;
+    err error;
+    int open;           /* answers that are not done */
+    loop_usage usage;
+    int next;           /* the choice to look at first, so that none starves */
+    outbox taken;       /* the piece that was given out last */
+    loop_token *taken_tokens;
+    size_t cap_taken;
+    /* fixed */
+    loop *loop;
+    uint64_t arrival, deadline, agent;
+    int priority, max_tokens, n_logprobs;
+    bool ignore_end, show_special;
+    size_t n_prompt;
+    int n;
+    choice choices[];
+};
+
+typedef struct histogram {
+    _Atomic uint64_t counts[LOOP_BUCKETS + 1], sum_ns;
+} histogram;
+
+struct loop {
+    hearth_engine *engine;
+    loop_options o;
+    pthread_t thread;
+    bool has_thread;
+    /* under lock */
+    pthread_mutex_t lock;
+    pthread_cond_t wake, idle;
+    bool draining, ending, ended;
+    choice **inbox;     /* submitted, not seen by the thread yet */
+    size_t n_inbox, cap_inbox;
+    int n_waiting;      /* in the inbox and in the thread's queue */
+    int n_live;         /* not done */
+    double service_s;   /* how long an answer takes, lately */
+    uint64_t order;
+    /* the thread's */
+    scheduler sched;
+    memory *memory;
+    model_run run;
+    float *logits;
+    choice **waiting, **running;
+    size_t n_queue, cap_waiting;
+    int n_running;
+    /* counts */
+    _Atomic uint64_t requests, refused, finished, failed, cancelled, prompt_tokens, computed_tokens, completion_tokens, passes, pass_tokens,
+        preemptions, kv_bytes;
+    _Atomic int running_now, chunk_now;
+    histogram first_token, between_tokens, pass, total;
+};
+
+/* ticket.c, called by the thread. */
+void ticket_unref(loop_ticket *t);
+/* Tells the owner of a token and its text. */
+bool ticket_token(choice *c, int32_t token, bool told, const char *text, size_t len, err *e);
+/* The answer is complete; the last one completes the ticket. */
+void ticket_finish(choice *c, loop_finish finish, const char *text, size_t len, uint64_t now);
+void ticket_fail(loop_ticket *t, const err *e);
+bool ticket_is_over(loop_ticket *t); /* cancelled or failed */
+
+void histogram_add(histogram *h, uint64_t ns);
+uint64_t loop_now(const loop *l);
+
+#endif

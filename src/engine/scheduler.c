@@ -1,0 +1,90 @@
+#include "engine/scheduler.h"
+
+/* The first chunk, before anything was measured, and the smallest: prompts always move on. */
+enum { FIRST_CHUNK = 32, LEAST_CHUNK = 8 };
+/* Passes vary; this part of the limit is aimed at. */
+static const double AIM = 0.75;
+
+void scheduler_init(scheduler *s, int pass_tokens, uint64_t max_stall_ns) {
+    *s = (scheduler){.pass_tokens = pass_tokens, .max_stall_ns = max_stall_ns, .chunk = FIRST_CHUNK};
+}
+
+/* The highest priority below `below` among the prompts that still lack tokens; false when there is none. */
+static bool next_priority(const sched_item *items, int n, int64_t below, int *priority) {
+    bool found = false;
+    for (int i = 0; i < n; i++) {
+        if (items[i].decoding || items[i].priority >= below || (found && items[i].priority <= *priority)) continue;
+        *priority = items[i].priority;
+        found = true;
+    }
+    return found;
+}
+
+static bool lacks(const sched_item *it, int priority) { return !it->decoding && it->priority == priority && (size_t)it->share < it->left; }
+
+/* Shares room among the prompts of one priority; returns what is left of it. */
+static int share_out(const scheduler *s, sched_item *items, int n, int priority, int room) {
+    while (room > 0) {
+        int hungry = 0;
+        for (int i = 0; i < n; i++) hungry += lacks(&items[i], priority);
+        if (hungry == 0) break;
+        int fair = room / hungry > 0 ? room / hungry : 1;
+        for (int k = 0; k < n && room > 0; k++) {
+            sched_item *it = &items[((unsigned)k + s->turn) % (unsigned)n];
+            if (!lacks(it, priority)) continue;
+            size_t want = it->left - (size_t)it->share;
+            int give = fair < room ? fair : room;
+            if (want < (size_t)give) give = (int)want;
+            it->share += give;
+            room -= give;
+        }
+    }
+    return room;
+}
+
+int scheduler_plan(scheduler *s, sched_item *items, int n) {
+    int n_decode = 0;
+    for (int i = 0; i < n; i++) {
+        items[i].share = items[i].decoding ? 1 : 0;
+        n_decode += items[i].decoding;
+    }
+    int all = s->pass_tokens - n_decode;
+    int room = all;
+    if (n_decode > 0 && s->chunk < room) room = (int)s->chunk;
+    int given = room, priority = 0;
+    for (int64_t below = INT64_MAX; room > 0 && next_priority(items, n, below, &priority); below = priority) room = share_out(s, items, n, priority, room);
+    s->turn++;
+    return n_decode + given - room;
+}
+
+void scheduler_measure(scheduler *s, int n_decode, int n_prompt, uint64_t ns) {
+    if (n_prompt == 0) {
+        if (n_decode > 0) s->decode_ns += s->decode_ns == 0 ? (double)ns : 0.2 * ((double)ns - s->decode_ns);
+        return;
+    }
+    bool late = n_decode > 0 && ns > s->max_stall_ns;
+    /* The short end of a prompt says little about the price of a token. */
+    if (n_prompt < LEAST_CHUNK || (n_prompt * 2 < s->chunk && !late)) return;
+    double prompt_ns = (double)ns - (n_decode > 0 ? s->decode_ns : 0);
+    if (prompt_ns < 0.1 * (double)ns) prompt_ns = 0.1 * (double)ns; /* hidden behind the streams; a tenth is noise */
+    double each = prompt_ns / n_prompt;
+    double chunk = (AIM * (double)s->max_stall_ns - s->decode_ns) / each;
+    if (chunk > 2.0 * n_prompt) chunk = 2.0 * n_prompt;
+    if (chunk < LEAST_CHUNK) chunk = LEAST_CHUNK;
+    if (chunk > s->pass_tokens) chunk = s->pass_tokens;
+    /* Down at once, up by halves. */
+    s->chunk = chunk < s->chunk ? chunk : 0.5 * (s->chunk + chunk);
+}
+
+static bool goes_before(const sched_waiting *a, const sched_waiting *b) {
+    if (a->priority != b->priority) return a->priority > b->priority;
+    if (a->agent_running != b->agent_running) return a->agent_running < b->agent_running;
+    return a->order < b->order;
+}
+
+int scheduler_next(const sched_waiting *waiting, int n) {
+    int best = -1;
+    for (int i = 0; i < n; i++)
+        if (!waiting[i].held && (best < 0 || goes_before(&waiting[i], &waiting[best]))) best = i;
+    return best;
+}

@@ -1,0 +1,44 @@
+/* scheduler.h: what the next pass computes, and which waiting request starts next. Pure: no threads, no clock; times are told to it, so a
+ * recorded run repeats exactly. */
+#ifndef ENGINE_SCHEDULER_H
+#define ENGINE_SCHEDULER_H
+
+#include "base/err.h"
+
+typedef struct scheduler {
+    int pass_tokens;       /* most tokens of one pass */
+    uint64_t max_stall_ns; /* how long a running stream may wait because others' prompts are read */
+    double decode_ns;      /* a pass without prompts, lately; 0: not known */
+    double chunk;          /* prompt tokens that fit into a pass beside running streams */
+    unsigned turn;
+} scheduler;
+
+void scheduler_init(scheduler *s, int pass_tokens, uint64_t max_stall_ns);
+
+/* One running sequence. */
+typedef struct sched_item {
+    size_t left;   /* tokens to compute before the next one can be picked; at least 1 */
+    bool decoding; /* its stream is running, and left is 1 */
+    int priority;  /* higher goes first */
+    int share;     /* out: tokens of the next pass */
+} sched_item;
+
+/* Gives every decoding sequence its token and shares the rest among the prompts: higher priorities first, equal ones equally, whoever
+ * needs less leaves the rest to the others. Returns the tokens of the pass. n is at most pass_tokens. */
+int scheduler_plan(scheduler *s, sched_item *items, int n);
+
+/* How long the pass took that held n_decode single tokens of streams and n_prompt tokens of prompts. */
+void scheduler_measure(scheduler *s, int n_decode, int n_prompt, uint64_t ns);
+
+/* One waiting sequence. */
+typedef struct sched_waiting {
+    int priority;
+    int agent_running; /* sequences of the same agent that run now */
+    uint64_t order;    /* of arrival */
+    bool held;         /* must not start yet */
+} sched_waiting;
+
+/* The one to start next: the highest priority, then the agent with the least running, then the first to come. -1: none may. */
+int scheduler_next(const sched_waiting *waiting, int n);
+
+#endif

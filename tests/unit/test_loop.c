@@ -1,0 +1,483 @@
+/* test_loop.c: the scheduler on its own, and the loop with the default model. */
+#include "tools/support.h"
+
+#include <math.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "engine/loop.h"
+#include "engine/scheduler.h"
+
+/* ---- the scheduler ---- */
+
+static void test_decode_comes_first(void **state) {
+    (void)state;
+    scheduler s;
+    scheduler_init(&s, 512, 100000000);
+    sched_item items[3] = {{.left = 1, .decoding = true}, {.left = 4000}, {.left = 1, .decoding = true}};
+    int total = scheduler_plan(&s, items, 3);
+    assert_int_equal(items[0].share, 1);
+    assert_int_equal(items[2].share, 1);
+    assert_true(items[1].share > 0 && items[1].share < 512);
+    assert_int_equal(total, 2 + items[1].share);
+    items[0].decoding = items[2].decoding = false; /* nobody to disturb: the whole pass */
+    items[0].left = items[2].left = 3;
+    assert_int_equal(scheduler_plan(&s, items, 3), 512);
+    assert_int_equal(items[0].share, 3);
+    assert_int_equal(items[1].share, 506);
+}
+
+static void test_shares_are_fair(void **state) {
+    (void)state;
+    scheduler s;
+    scheduler_init(&s, 512, 100000000);
+    sched_item items[4] = {{.left = 4000}, {.left = 20}, {.left = 4000}, {.left = 4000, .priority = -1}};
+    assert_int_equal(scheduler_plan(&s, items, 4), 512);
+    assert_int_equal(items[1].share, 20);
+    assert_true(abs(items[0].share - items[2].share) <= 2);
+    assert_int_equal(items[3].share, 0); /* the lower priority gets what is left, here nothing */
+    /* More prompts than tokens: over some passes each gets its turn. */
+    enum { N = 40 };
+    sched_item many[N];
+    int got[N] = {0};
+    for (int pass = 0; pass < 200; pass++) {
+        for (int i = 0; i < N; i++) many[i] = (sched_item){.left = 1000};
+        many[0] = (sched_item){.left = 1, .decoding = true};
+        scheduler_plan(&s, many, N);
+        for (int i = 0; i < N; i++) got[i] += many[i].share;
+    }
+    for (int i = 1; i < N; i++) assert_true(got[i] > 100);
+}
+
+/* A machine whose pass costs a base and so much per token; the price rises with depth, as attention does. */
+static void test_chunks_keep_the_pace(void **state) {
+    (void)state;
+    uint64_t seed = test_seed();
+    const double limit = 100e6;
+    for (int machine = 0; machine < 20; machine++) {
+        double base = 1e6 + 50e6 * rng_double(&seed), each = 5e3 * pow(100, rng_double(&seed));
+        scheduler s;
+        scheduler_init(&s, 512, (uint64_t)limit);
+        size_t left = 60000;
+        int late = 0, passes = 0;
+        for (; left > 0 && passes < 20000; passes++) {
+            sched_item items[3] = {{.left = 1, .decoding = true}, {.left = left}, {.left = 1, .decoding = true}};
+            scheduler_plan(&s, items, 3);
+            double depth = 1 + (double)(60000 - left) / 20000;
+            double ns = base + each * depth * items[1].share * (0.95 + 0.1 * rng_double(&seed));
+            /* A pass of the smallest chunk may be too long on a slow machine; then nothing can be done. */
+            late += ns > limit && items[1].share > 8 && passes > 3;
+            scheduler_measure(&s, 2, items[1].share, (uint64_t)ns);
+            if (passes % 7 == 0) scheduler_measure(&s, 2, 0, (uint64_t)base);
+            left -= (size_t)items[1].share;
+        }
+        assert_int_equal(left, 0);
+        assert_int_equal(late, 0);
+        /* It uses the time it has: at least a third of the best possible chunk. */
+        double best = fmin(510, (limit - base) / (each * 4));
+        assert_true(60000.0 / passes > best / 3 || best < 24);
+    }
+}
+
+static void test_who_starts_next(void **state) {
+    (void)state;
+    sched_waiting w[4] = {{.order = 5}, {.order = 2, .agent_running = 3}, {.order = 9, .priority = 1, .held = true}, {.order = 7}};
+    assert_int_equal(scheduler_next(w, 4), 0);
+    w[0].agent_running = 4;
+    assert_int_equal(scheduler_next(w, 4), 3);
+    w[2].held = false;
+    assert_int_equal(scheduler_next(w, 4), 2);
+    assert_int_equal(scheduler_next(w, 0), -1);
+}
+
+/* ---- the loop ---- */
+
+static hearth_engine *engine;
+
+static int open_engine(void **state) {
+    (void)state;
+    err e = {0};
+    hearth_engine_options o = hearth_engine_defaults();
+    o.cpu = "ref"; /* the same bits in any company */
+    engine = hearth_engine_open("models/ember-30m-q8_0.gguf", &o, &e);
+    if (!engine) print_error("%s\n", e.text);
+    return engine ? 0 : -1;
+}
+static int close_engine(void **state) {
+    (void)state;
+    hearth_engine_close(engine);
+    return 0;
+}
+
+static loop *loop_of(int running, int queue, uint64_t kv_bytes) {
+    err e = {0};
+    loop_options o = loop_defaults();
+    o.max_running = running;
+    o.max_queue = queue;
+    o.kv_bytes = kv_bytes;
+    loop *l = loop_new(engine, &o, &e);
+    assert_non_null(l);
+    return l;
+}
+
+typedef struct prompt {
+    int32_t tokens[1024];
+    size_t n;
+} prompt;
+
+static prompt asked(const char *question) {
+    char text[4096];
+    prompt p;
+    snprintf(text, sizeof text, "<|im_start|>user\n%s<|im_end|>\n<|im_start|>assistant\n", question);
+    int64_t n = hearth_tokenize(engine, text, strlen(text), HEARTH_PARSE_SPECIAL, p.tokens, 1024, NULL);
+    assert_true(n > 0 && n <= 1024);
+    p.n = (size_t)n;
+    return p;
+}
+
+static loop_request request_of(const prompt *p, int max_tokens) {
+    loop_request r = loop_request_defaults();
+    r.tokens = p->tokens;
+    r.n_tokens = p->n;
+    r.max_tokens = max_tokens;
+    r.sampler.temperature = 0;
+    return r;
+}
+
+/* The whole answer of each choice; the status is the last news. */
+static loop_news collect(loop_ticket *t, buf *texts, loop_finish *finish) {
+    for (;;) {
+        loop_piece p;
+        err e = {0};
+        loop_news news = loop_next(t, 20000000000u, &p, &e);
+        if (news != LOOP_PIECE) return news;
+        assert_true(buf_add(&texts[p.choice], p.text, p.len, NULL));
+        if (finish) finish[p.choice] = p.finish;
+    }
+}
+
+/* What the session makes of it, alone. */
+static bool keep_text(void *user, const char *text, size_t len) { return buf_add(user, text, len, NULL); }
+static buf alone(const prompt *p, int max_tokens) {
+    err e = {0};
+    buf text = {0};
+    hearth_sampler_options so = hearth_sampler_defaults();
+    so.temperature = 0;
+    hearth_session *s = hearth_session_new(engine, &e);
+    hearth_sampler *sampler = hearth_sampler_new(engine, &so, &e);
+    hearth_generate_options o = hearth_generate_defaults();
+    o.max_tokens = max_tokens;
+    o.on_text = keep_text;
+    o.user = &text;
+    assert_true(s && sampler && hearth_session_append(s, p->tokens, p->n, &e) && hearth_generate(s, sampler, &o, NULL, &e));
+    hearth_sampler_free(sampler);
+    hearth_session_free(s);
+    assert_true(buf_addc(&text, 0, NULL));
+    text.len--;
+    return text;
+}
+
+static const char *const questions[] = {"Hello! Who are you?", "My name is Ada. What is my name?", "Spell lamp.", "Tell me a story about a dog.",
+                                        "I live in Turin. Where do I live?", "What is a book?", "Do you like music?", "Good morning!"};
+enum { N_QUESTIONS = 8 };
+
+static void check_together(loop *l) {
+    enum { TOKENS = 6 };
+    loop_ticket *t[N_QUESTIONS];
+    prompt p[N_QUESTIONS];
+    for (int i = 0; i < N_QUESTIONS; i++) {
+        p[i] = asked(questions[i]);
+        loop_request r = request_of(&p[i], TOKENS);
+        r.agent = (uint64_t)i;
+        assert_non_null(t[i] = loop_submit(l, &r, NULL));
+    }
+    for (int i = 0; i < N_QUESTIONS; i++) {
+        buf text = {0}, expected = alone(&p[i], TOKENS);
+        assert_int_equal(collect(t[i], &text, NULL), LOOP_DONE);
+        assert_true(buf_addc(&text, 0, NULL));
+        assert_string_equal(text.data, expected.data);
+        loop_usage u = loop_ticket_usage(t[i]);
+        assert_int_equal(u.prompt_tokens, p[i].n);
+        assert_true(u.completion_tokens > 0 && u.completion_tokens <= TOKENS && u.first_ns > 0 && u.total_ns >= u.first_ns);
+        loop_ticket_free(t[i]);
+        buf_free(&text);
+        buf_free(&expected);
+    }
+}
+
+static void test_company_changes_nothing(void **state) {
+    (void)state;
+    loop *l = loop_of(8, 8, (uint64_t)1 << 30);
+    check_together(l);
+    loop_stats s = loop_count(l);
+    assert_int_equal(s.requests, N_QUESTIONS);
+    assert_int_equal(s.finished, N_QUESTIONS);
+    assert_int_equal(s.running + s.waiting, 0);
+    loop_free(l);
+}
+
+/* Too little memory for all: some are sent back and go on later, none fails, no answer changes. */
+static void test_little_memory(void **state) {
+    (void)state;
+    hearth_model_info i = hearth_engine_info(engine);
+    loop *l = loop_of(8, 8, i.kv_bytes_per_token * 64 * 5);
+    check_together(l);
+    assert_int_equal(loop_count(l).failed, 0);
+    loop_free(l);
+    l = loop_of(8, 8, 0);
+    check_together(l);
+    loop_free(l);
+}
+
+static void test_prefixes_are_remembered(void **state) {
+    (void)state;
+    loop *l = loop_of(4, 4, (uint64_t)1 << 30);
+    prompt p = asked(questions[0]);
+    buf first = {0}, second = {0};
+    loop_request r = request_of(&p, 20);
+    loop_ticket *t = loop_submit(l, &r, NULL);
+    assert_int_equal(collect(t, &first, NULL), LOOP_DONE);
+    assert_int_equal(loop_ticket_usage(t).cached_tokens, 0);
+    loop_ticket_free(t);
+    t = loop_submit(l, &r, NULL);
+    assert_int_equal(collect(t, &second, NULL), LOOP_DONE);
+    assert_int_equal(loop_ticket_usage(t).cached_tokens, p.n - 1);
+    assert_int_equal(first.len, second.len);
+    assert_memory_equal(first.data, second.data, first.len);
+    loop_ticket_free(t);
+    /* The next turn holds the answer too: all but the new words is there. */
+    prompt next = p;
+    int64_t n = hearth_tokenize(engine, first.data, first.len, 0, next.tokens + next.n, 200, NULL);
+    next.n += (size_t)n;
+    size_t before = next.n;
+    n = hearth_tokenize(engine, "<|im_end|>\n<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n", 66, HEARTH_PARSE_SPECIAL, next.tokens + next.n, 200, NULL);
+    next.n += (size_t)n;
+    r = request_of(&next, 4);
+    t = loop_submit(l, &r, NULL);
+    second.len = 0;
+    assert_int_equal(collect(t, &second, NULL), LOOP_DONE);
+    assert_true((size_t)loop_ticket_usage(t).cached_tokens + 1 >= before);
+    loop_ticket_free(t);
+    assert_true(loop_count(l).memory.hits >= 2);
+    buf_free(&first);
+    buf_free(&second);
+    loop_free(l);
+}
+
+static void test_several_answers(void **state) {
+    (void)state;
+    loop *l = loop_of(4, 8, (uint64_t)1 << 30);
+    prompt p = asked(questions[3]);
+    loop_request r = request_of(&p, 10);
+    r.n = 4;
+    r.n_logprobs = 2;
+    r.sampler.temperature = 1.2f;
+    r.sampler.seed = 11;
+    buf texts[4] = {0}, again[4] = {0};
+    loop_finish finish[4];
+    loop_ticket *t = loop_submit(l, &r, NULL);
+    assert_int_equal(collect(t, texts, finish), LOOP_DONE);
+    assert_int_equal(loop_ticket_usage(t).prompt_tokens, p.n);
+    loop_ticket_free(t);
+    t = loop_submit(l, &r, NULL);
+    assert_int_equal(collect(t, again, NULL), LOOP_DONE);
+    loop_ticket_free(t);
+    bool differ = false;
+    for (int i = 0; i < 4; i++) {
+        assert_true(finish[i] != LOOP_RUNNING);
+        assert_int_equal(texts[i].len, again[i].len);
+        assert_memory_equal(texts[i].data, again[i].data, texts[i].len);
+        differ |= texts[i].len != texts[0].len || memcmp(texts[i].data, texts[0].data, texts[0].len) != 0;
+    }
+    assert_true(differ);
+    for (int i = 0; i < 4; i++) buf_free(&texts[i]), buf_free(&again[i]);
+    loop_free(l);
+}
+
+static void test_stop_strings_and_pieces(void **state) {
+    (void)state;
+    loop *l = loop_of(2, 2, (uint64_t)1 << 30);
+    prompt p = asked(questions[0]);
+    loop_request r = request_of(&p, 30);
+    const char *const stop[] = {"little", NULL};
+    r.stop = stop;
+    r.n_logprobs = 1;
+    loop_ticket *t = loop_submit(l, &r, NULL);
+    buf text = {0};
+    loop_piece piece;
+    loop_news news;
+    size_t tokens = 0;
+    const char *found = NULL;
+    while ((news = loop_next(t, 20000000000u, &piece, NULL)) == LOOP_PIECE) {
+        assert_true(buf_add(&text, piece.text, piece.len, NULL));
+        for (size_t i = 0; i < piece.n_tokens; i++) assert_true(piece.tokens[i].logprob <= 0 && piece.tokens[i].top[0].logprob >= piece.tokens[i].logprob);
+        tokens += piece.n_tokens;
+        if (piece.finish == LOOP_STOP) found = piece.stop;
+    }
+    assert_int_equal(news, LOOP_DONE);
+    assert_true(buf_addc(&text, 0, NULL));
+    assert_null(strstr(text.data, "little"));
+    assert_non_null(found);
+    assert_string_equal(found, "little");
+    assert_true(tokens > 0);
+    loop_ticket_free(t);
+    buf_free(&text);
+    loop_free(l);
+}
+
+static void test_queue_has_a_bound(void **state) {
+    (void)state;
+    loop *l = loop_of(1, 2, (uint64_t)1 << 30);
+    prompt p = asked(questions[3]);
+    loop_request r = request_of(&p, 400);
+    r.ignore_end = true;
+    loop_ticket *t[8] = {0};
+    err e = {0};
+    int n = 0;
+    while (n < 8 && (t[n] = loop_submit(l, &r, &e))) n++;
+    assert_int_equal(n, 3);
+    assert_int_equal(e.code, HEARTH_LIMIT);
+    assert_true(loop_retry_s(l) >= 1);
+    assert_int_equal(loop_count(l).refused, 1);
+    /* Those who leave make room. */
+    for (int i = 0; i < n; i++) loop_ticket_free(t[i]);
+    uint64_t until = clock_ns() + 20000000000u;
+    while (loop_count(l).running + loop_count(l).waiting > 0 && clock_ns() < until) usleep(1000);
+    assert_int_equal(loop_count(l).cancelled, 3);
+    r.max_tokens = 2;
+    t[0] = loop_submit(l, &r, &e);
+    buf text = {0};
+    assert_int_equal(collect(t[0], &text, NULL), LOOP_DONE);
+    loop_ticket_free(t[0]);
+    buf_free(&text);
+    loop_free(l);
+}
+
+static uint64_t slow_clock(void *user) { return atomic_fetch_add((_Atomic uint64_t *)user, 1000000000u); }
+
+static void test_time_limits(void **state) {
+    (void)state;
+    err e = {0};
+    _Atomic uint64_t now = 0;
+    loop_options o = loop_defaults();
+    o.now = slow_clock; /* every look at the clock is a second later */
+    o.now_user = &now;
+    loop *l = loop_new(engine, &o, &e);
+    prompt p = asked(questions[3]);
+    loop_request r = request_of(&p, 1000);
+    r.ignore_end = true;
+    r.limit_ns = 30000000000u;
+    loop_ticket *t = loop_submit(l, &r, &e);
+    loop_piece piece;
+    loop_news news;
+    while ((news = loop_next(t, 20000000000u, &piece, &e)) == LOOP_PIECE) {}
+    assert_int_equal(news, LOOP_FAILED);
+    assert_int_equal(e.code, HEARTH_LIMIT);
+    assert_non_null(strstr(e.text, "30 s"));
+    loop_ticket_free(t);
+    loop_free(l);
+}
+
+static void test_wrong_requests(void **state) {
+    (void)state;
+    loop *l = loop_of(2, 2, (uint64_t)1 << 30);
+    static int32_t many[4096];
+    loop_request r = loop_request_defaults();
+    err e = {0};
+    r.tokens = many;
+    assert_null(loop_submit(l, &r, &e)); /* empty */
+    assert_int_equal(e.code, HEARTH_ARGUMENT);
+    r.n_tokens = 4096;
+    e = (err){0};
+    assert_null(loop_submit(l, &r, &e)); /* too long */
+    assert_int_equal(e.code, HEARTH_ARGUMENT);
+    many[0] = 1 << 30;
+    r.n_tokens = 1;
+    assert_null(loop_submit(l, &r, NULL));
+    many[0] = 5;
+    r.n = 3;
+    assert_null(loop_submit(l, &r, NULL));
+    r.n = 1;
+    r.sampler.top_p = 7;
+    assert_null(loop_submit(l, &r, NULL));
+    loop_free(l);
+}
+
+/* Ends with requests in every state: all are told. */
+static void test_end_tells_everyone(void **state) {
+    (void)state;
+    loop *l = loop_of(2, 8, (uint64_t)1 << 30);
+    prompt p = asked(questions[3]);
+    loop_request r = request_of(&p, 1000);
+    r.ignore_end = true;
+    loop_ticket *t[6];
+    for (int i = 0; i < 6; i++) assert_non_null(t[i] = loop_submit(l, &r, NULL));
+    loop_drain(l, 1000000);
+    err e = {0};
+    assert_null(loop_submit(l, &r, &e));
+    assert_int_equal(e.code, HEARTH_CANCELLED);
+    loop_end(l);
+    for (int i = 0; i < 6; i++) {
+        loop_piece piece;
+        loop_news news;
+        while ((news = loop_next(t[i], 1000000000u, &piece, &e)) == LOOP_PIECE) {}
+        assert_int_equal(news, LOOP_FAILED);
+        assert_int_equal(e.code, HEARTH_CANCELLED);
+        loop_ticket_free(t[i]);
+    }
+    loop_free(l);
+}
+
+/* Every allocation in turn fails: an error or the right answer, never a crash or a hang. */
+static void test_no_memory(void **state) {
+    (void)state;
+    prompt p = asked("Hello!");
+    loop_request r = request_of(&p, 3);
+    buf expected = alone(&p, 3);
+    int failed = 0;
+    for (long nth = 1; nth < 40; nth++) {
+        loop *l = loop_of(2, 2, (uint64_t)1 << 30);
+        mem_fail_nth(nth);
+        err e = {0};
+        loop_ticket *t = loop_submit(l, &r, &e);
+        loop_news news = LOOP_FAILED;
+        buf text = {0};
+        loop_piece piece;
+        if (t) {
+            while ((news = loop_next(t, 20000000000u, &piece, &e)) == LOOP_PIECE) {
+                mem_fail_nth(0);
+                assert_true(buf_add(&text, piece.text, piece.len, NULL));
+            }
+        }
+        mem_fail_nth(0);
+        assert_int_not_equal(news, LOOP_IDLE);
+        if (news == LOOP_DONE) assert_true(text.len == expected.len && memcmp(text.data, expected.data, text.len) == 0);
+        else assert_int_equal(e.code, HEARTH_MEMORY);
+        failed += news != LOOP_DONE;
+        buf_free(&text);
+        loop_ticket_free(t);
+        loop_free(l);
+    }
+    assert_true(failed > 0);
+    buf_free(&expected);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_decode_comes_first),
+        cmocka_unit_test(test_shares_are_fair),
+        cmocka_unit_test(test_chunks_keep_the_pace),
+        cmocka_unit_test(test_who_starts_next),
+        cmocka_unit_test(test_company_changes_nothing),
+        cmocka_unit_test(test_little_memory),
+        cmocka_unit_test(test_prefixes_are_remembered),
+        cmocka_unit_test(test_several_answers),
+        cmocka_unit_test(test_stop_strings_and_pieces),
+        cmocka_unit_test(test_queue_has_a_bound),
+        cmocka_unit_test(test_time_limits),
+        cmocka_unit_test(test_wrong_requests),
+        cmocka_unit_test(test_end_tells_everyone),
+        cmocka_unit_test(test_no_memory),
+    };
+    return cmocka_run_group_tests(tests, open_engine, close_engine);
+}

@@ -186,8 +186,8 @@ static void group_run(const work *s, int g) {
     const uint8_t *q = s->queries + (size_t)g * 2 * tile_row;
     for (int i = from; i <= to; i++) {
         const uint8_t *k = s->keys + (size_t)(2 * i) * tile_row;
-        tiles_product(&score[0][STEP * i], &score[0][STEP * i + 16], &score[16][STEP * i], &score[16][STEP * i + 16], RUN * sizeof(float), q, q + tile_row, k, k + tile_row,
-                      s->k_steps, true);
+        tiles_product(&score[0][STEP * i], &score[0][STEP * i + 16], &score[16][STEP * i], &score[16][STEP * i + 16], RUN * sizeof(float), q, q + tile_row, TILE_BYTES, k,
+                      k + tile_row, s->k_steps, true);
     }
     const bool plain = s->a->cap <= 0 && s->base >= see->seen_from && s->base + RUN - 1 <= see->seen_to;
     for (int i = 0; i < GROUP; i++) {
@@ -201,7 +201,8 @@ static void group_run(const work *s, int g) {
     for (int i = 0; i < s->v_pairs; i++) {
         const uint8_t *v = s->values + ((size_t)(2 * i) * (RUN / STEP) + (size_t)from) * TILE_BYTES;
         float *c = s->sums + ((size_t)g * (size_t)s->v_pairs + (size_t)i) * 4 * TILE_FLOATS;
-        tiles_product(c, c + TILE_FLOATS, c + 2 * TILE_FLOATS, c + 3 * TILE_FLOATS, 64, weight[0][from], weight[1][from], v, v + RUN / STEP * TILE_BYTES, to - from + 1, false);
+        tiles_product(c, c + TILE_FLOATS, c + 2 * TILE_FLOATS, c + 3 * TILE_FLOATS, 64, weight[0][from], weight[1][from], TILE_BYTES, v,
+                      v + RUN / STEP * TILE_BYTES, to - from + 1, false);
     }
 }
 

@@ -9,6 +9,7 @@
  * several per thread, so that an uneven machine still ends at one time. */
 #define TASK_WORK (1 << 17) /* multiply-adds, weighed for few tokens by the bytes they must read */
 #define TASKS_PER_THREAD 8
+#define TASKS_PER_THREAD_MANY 3 /* where a task reads all activations, of many tokens, for itself */
 
 /* One product to be split: a weight, its prepared activations, its output. */
 typedef struct product {
@@ -100,7 +101,7 @@ static int64_t rows_per_task(const kern_matmul *m, const kern_weight *w, int64_t
     if (threads == 1) return round_up(w->rows, step);
     int64_t row_work = w->cols * (n < 4 ? 4 : n);
     int64_t least = (TASK_WORK + row_work - 1) / row_work;
-    int64_t share = w->rows / ((int64_t)threads * TASKS_PER_THREAD);
+    int64_t share = w->rows / ((int64_t)threads * (m->many && n >= m->many ? TASKS_PER_THREAD_MANY : TASKS_PER_THREAD));
     /* Many tokens read the same rows again and again: ranges that fit the caches serve them all. */
     int64_t most = 256;
     int64_t rows = share > most ? most : share;

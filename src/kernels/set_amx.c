@@ -16,26 +16,22 @@
 #include "kernels/tiles_amx.h"
 
 #define AMX_LEAST 32 /* with fewer tokens unpacking to tiles costs more than the tiles save */
-#ifndef AMX_COLUMNS
 #define AMX_COLUMNS 256 /* of a slice: tiles of two panels are 16 KiB */
-#endif
 #define AMX_TOKENS 512 /* that pass by at once: 256 KiB of activations in a slice */
-#ifndef AMX_ROWS
 #define AMX_ROWS 256 /* whose sums are kept from slice to slice: 512 KiB */
-#endif
 #define SLICE (AMX_COLUMNS / STEP)
 
 static bool amx_usable(void) { return kern_cpu_get()->amx; }
 
-/* ---- activations: left tiles of 16 tokens, padded with zeros; slice after slice, in a slice token after token ---- */
+/* ---- activations: left tiles of 16 tokens, padded with zeros; slice after slice, in a slice 32 tokens after 32 tokens, the two tiles of each side by side ---- */
 
 static int64_t steps_of(int64_t cols) { return (cols + STEP - 1) / STEP; }
 static int64_t padded_tokens(int64_t n) { return (n + 31) / 32 * 32; }
 static size_t tiles_act_bytes(int64_t cols, int64_t n) { return (size_t)padded_tokens(n) / 16 * (size_t)steps_of(cols) * TILE_BYTES; }
 
-/* Where the slice that begins with step s (of `steps`) has its tiles for 16 tokens from t. */
+/* Where the slice that begins with step s (of `steps`) has its tiles for 32 tokens from t. */
 static size_t act_at(int64_t s, int64_t steps, int64_t t, int64_t n) {
-    return (size_t)(s * (padded_tokens(n) / 16) + t / 16 * min_of(SLICE, steps - s)) * TILE_BYTES;
+    return (size_t)(s * (padded_tokens(n) / 16) + t / 32 * 2 * min_of(SLICE, steps - s)) * TILE_BYTES;
 }
 
 /* 32 columns of a token, or as many as there are. */
@@ -49,7 +45,7 @@ static void tiles_act(uint8_t *dst, const float *x, int64_t ldx, int64_t cols, i
     const int64_t steps = steps_of(cols), end = t1 == n ? padded_tokens(n) : t1;
     for (int64_t t = t0; t < end; t++)
         for (int64_t s = 0; s < steps; s++) {
-            uint8_t *at = dst + act_at(s / SLICE * SLICE, steps, t, n) + (size_t)(s % SLICE) * TILE_BYTES + (size_t)(t % 16) * 64;
+            uint8_t *at = dst + act_at(s / SLICE * SLICE, steps, t, n) + (size_t)(s % SLICE * 2 + t / 16 % 2) * TILE_BYTES + (size_t)(t % 16) * 64;
             _mm512_store_si512(at, t < n ? act_columns(x + t * ldx + s * STEP, cols - s * STEP) : _mm512_setzero_si512());
         }
 }
@@ -155,32 +151,62 @@ static void sums_store(float *y, int64_t ldy, const float *c, int64_t tokens, in
         }
 }
 
-/* One slice of two panels for all tokens that pass by. */
-static void slice_run(float (*sums)[4 * TILE_FLOATS], const uint8_t *act, size_t token_tile, int64_t tokens, uint8_t tiles[2][SLICE * TILE_BYTES], int64_t steps,
-                      bool start) {
-    for (int64_t t = 0; t < tokens; t += 32, sums++, act += 2 * token_tile)
-        tiles_product(*sums, *sums + 256, *sums + 512, *sums + 768, 64, act, act + token_tile, tiles[0], tiles[1], steps, start);
+/* Asks for `lines` of memory before they are needed. */
+INLINE void ask(const void *from, int64_t lines) {
+    for (int64_t i = 0; i < lines; i++) __builtin_prefetch((const uint8_t *)from + 64 * i);
 }
 
-/* Rows [r0, r1), at most AMX_ROWS, for tokens [t0, t0 + tokens) of n. */
-static void block_run(const amx_type *p, float *y, int64_t ldy, const uint8_t *w, bool packed, int64_t rows, int64_t cols, int64_t r0, int64_t r1,
-                      const uint8_t *act, int64_t n, int64_t t0, int64_t tokens) {
+/* What a block of rows, at most AMX_ROWS, and of tokens, at most AMX_TOKENS, is computed from. */
+typedef struct amx_block {
+    const amx_type *type;
+    const uint8_t *w;
+    bool packed;
+    int64_t rows, cols, r0, r1;
+    const uint8_t *act;
+    int64_t n, t0, tokens;
+    float *y;
+    int64_t ldy;
+} amx_block;
+
+/* Columns [k, to) of two panels as tiles. */
+static void slice_tiles(const amx_block *b, uint8_t tiles[2][SLICE * TILE_BYTES], int64_t r, int64_t k, int64_t to) {
+    const amx_type *p = b->type;
+    const size_t row_bytes = (size_t)(b->cols / p->columns) * (size_t)p->bytes, panel_size = ((size_t)float_padded(b->cols) * p->chunk / 32 + 63) & ~(size_t)63;
+    for (int i = 0; i < 2; i++) {
+        const int64_t at = min_of(r / PANEL_ROWS + i, (b->rows - 1) / PANEL_ROWS); /* an odd last panel is computed twice and stored once */
+        const uint8_t *row[PANEL_ROWS];
+        if (!b->packed) panel_rows(row, b->w, row_bytes, at * PANEL_ROWS, b->rows);
+        p->panel(p, tiles[i], b->w + (size_t)at * panel_size, b->packed ? NULL : row, k, to);
+    }
+}
+
+/* The same columns of two panels for all tokens of the block. The results' places are asked for before they are written, and a share of the next slice's activations
+ * before its turn comes: the panels of the block share that work. */
+static void slice_run(const amx_block *b, float (*sums)[4 * TILE_FLOATS], uint8_t tiles[2][SLICE * TILE_BYTES], int64_t r, int64_t k, int64_t to) {
+    const int64_t steps = steps_of(b->cols), count = steps_of(to - k), pairs = (b->tokens + 31) / 32;
+    const uint8_t *act = b->act + act_at(k / STEP, steps, b->t0, b->n), *next = b->act + act_at(to / STEP, steps, b->t0, b->n);
+    const int64_t parts = (b->r1 - b->r0 + 31) / 32, lines = to < b->cols ? min_of(SLICE, steps - to / STEP) * 32 / parts : 0; /* for each 32 tokens */
+    next += (size_t)((r - b->r0) / 32 * pairs * lines) * 64;
+    for (int64_t i = 0; i < pairs; i++, sums++) {
+        const uint8_t *a = act + (size_t)(i * 2 * count) * TILE_BYTES;
+        const int64_t tokens = min_of(32, b->tokens - 32 * i);
+        float *y = b->y + (b->t0 + 32 * i) * b->ldy + r, *c = *sums;
+        if (to == b->cols)
+            for (int64_t t = 0; t < tokens; t++) ask(y + t * b->ldy, 2);
+        ask(next + (size_t)(i * lines) * 64, lines);
+        tiles_product(c, c + TILE_FLOATS, c + 2 * TILE_FLOATS, c + 3 * TILE_FLOATS, 64, a, a + TILE_BYTES, 2 * TILE_BYTES, tiles[0], tiles[1], count, k == 0);
+        if (to == b->cols) sums_store(y, b->ldy, c, tokens, b->r1 - r);
+    }
+}
+
+static void block_run(const amx_block *b) {
     _Alignas(64) uint8_t tiles[2][SLICE * TILE_BYTES];
     _Alignas(64) float sums[AMX_ROWS / 32][AMX_TOKENS / 32][4 * TILE_FLOATS];
-    const size_t row_bytes = (size_t)(cols / p->columns) * (size_t)p->bytes, panel_size = ((size_t)float_padded(cols) * p->chunk / 32 + 63) & ~(size_t)63;
-    for (int64_t k = 0; k < cols; k += AMX_COLUMNS) {
-        const int64_t to = min_of(k + AMX_COLUMNS, cols), steps = steps_of(to - k);
-        for (int64_t r = r0; r < r1; r += 2 * PANEL_ROWS) {
-            for (int i = 0; i < 2; i++) {
-                const int64_t at = min_of(r / PANEL_ROWS + i, (rows - 1) / PANEL_ROWS); /* an odd last panel is computed twice and stored once */
-                const uint8_t *row[PANEL_ROWS];
-                if (!packed) panel_rows(row, w, row_bytes, at * PANEL_ROWS, rows);
-                p->panel(p, tiles[i], w + (size_t)at * panel_size, packed ? NULL : row, k, to);
-            }
-            float(*const c)[4 * TILE_FLOATS] = sums[(r - r0) / 32];
-            slice_run(c, act + act_at(k / STEP, steps_of(cols), t0, n), (size_t)steps * TILE_BYTES, tokens, tiles, steps, k == 0);
-            if (to < cols) continue;
-            for (int64_t t = 0; t < tokens; t += 32) sums_store(y + (t0 + t) * ldy + r, ldy, c[t / 32], min_of(32, tokens - t), r1 - r);
+    for (int64_t k = 0; k < b->cols; k += AMX_COLUMNS) {
+        const int64_t to = min_of(k + AMX_COLUMNS, b->cols);
+        for (int64_t r = b->r0; r < b->r1; r += 2 * PANEL_ROWS) {
+            slice_tiles(b, tiles, r, k, to);
+            slice_run(b, sums[(r - b->r0) / 32], tiles, r, k, to);
         }
     }
 }
@@ -190,7 +216,8 @@ static void amx_run(const amx_type *p, float *y, int64_t ldy, const void *w, boo
     tiles_begin();
     for (int64_t t = 0; t < n; t += AMX_TOKENS)
         for (int64_t r = r0; r < r1; r += AMX_ROWS)
-            block_run(p, y, ldy, w, packed, rows, cols, r, min_of(r + AMX_ROWS, r1), act, n, t, min_of(AMX_TOKENS, n - t));
+            block_run(&(amx_block){.type = p, .w = w, .packed = packed, .rows = rows, .cols = cols, .r0 = r, .r1 = min_of(r + AMX_ROWS, r1), .act = act, .n = n,
+                                   .t0 = t, .tokens = min_of(AMX_TOKENS, n - t), .y = y, .ldy = ldy});
     _tile_release();
 }
 

@@ -37,9 +37,9 @@ INLINE void pair_store(uint8_t *dst, __m512 first, __m512 second) {
     _mm512_store_si512(dst, _mm512_permutexvar_epi16(interleave, (__m512i)_mm512_cvtne2ps_pbh(second, first)));
 }
 
-/* Two left tiles, whose rows of tiles start at a0 and a1, by two right ones over `steps` tiles of columns: every load feeds two products. c is four tiles of
- * sums, left by right, that are continued unless this is the start; its rows are `stride` bytes apart. */
-INLINE void tiles_product(float *c00, float *c01, float *c10, float *c11, size_t stride, const uint8_t *a0, const uint8_t *a1, const uint8_t *b0,
+/* Two left tiles by two right ones over `steps` tiles of columns: every load feeds two products. The left ones start at a0 and a1 and follow a_step bytes apart, the right
+ * ones at b0 and b1 one after another. c is four tiles of sums, left by right, that are continued unless this is the start; its rows are `stride` bytes apart. */
+INLINE void tiles_product(float *c00, float *c01, float *c10, float *c11, size_t stride, const uint8_t *a0, const uint8_t *a1, size_t a_step, const uint8_t *b0,
                           const uint8_t *b1, int64_t steps, bool start) {
     TILES_ORDER();
     if (start) {
@@ -54,12 +54,12 @@ INLINE void tiles_product(float *c00, float *c01, float *c10, float *c11, size_t
         _tile_loadd(3, c11, stride);
     }
     for (int64_t s = 0; s < steps; s++) {
-        _tile_loadd(4, a0 + s * TILE_BYTES, 64);
+        _tile_loadd(4, a0 + (size_t)s * a_step, 64);
         _tile_loadd(6, b0 + s * TILE_BYTES, 64);
         _tile_loadd(7, b1 + s * TILE_BYTES, 64);
         _tile_dpbf16ps(0, 4, 6);
         _tile_dpbf16ps(1, 4, 7);
-        _tile_loadd(5, a1 + s * TILE_BYTES, 64);
+        _tile_loadd(5, a1 + (size_t)s * a_step, 64);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
     }

@@ -418,6 +418,44 @@ static void test_hostile_bodies(void **state) {
     buf_free(&b);
 }
 
+/* Good requests with bytes changed, dropped and repeated: always a reply in JSON, never 5xx. */
+static void test_damaged_requests(void **state) {
+    (void)state;
+    static const char *const good[][2] = {
+        {"/v1/chat/completions", "{" HELLO "," TOOLS ",\"max_tokens\":1,\"timeout\":5,\"stop\":[\"a\"],\"logit_bias\":{\"5\":-1},\"logprobs\":true}"},
+        {"/v1/completions", "{\"prompt\":[\"a\",\"b\"],\"max_tokens\":1,\"timeout\":5,\"n\":2,\"echo\":true}"},
+        {"/v1/messages", "{\"model\":\"ember\",\"max_tokens\":1,\"system\":[{\"type\":\"text\",\"text\":\"x\"}]," HELLO "}"},
+        {"/apply-template", "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"x\"}]}],\"chat_template_kwargs\":{\"a\":[1]}}"},
+        {"/detokenize", "{\"tokens\":[1,2,3]}"},
+    };
+    uint64_t seed = test_seed();
+    for (int i = 0; i < 300; i++) {
+        const char *const *g = good[(size_t)i % (sizeof good / sizeof *good)];
+        char body[2048];
+        size_t len = strlen(g[1]);
+        memcpy(body, g[1], len);
+        for (uint64_t k = rng_next(&seed) % 3 + 1; k > 0; k--) {
+            size_t where = rng_next(&seed) % len, n = rng_next(&seed) % 8;
+            if (where + n > len || len + n > sizeof body) continue;
+            switch (rng_next(&seed) % 3) {
+            case 0: body[where] = (char)rng_next(&seed); break;
+            case 1:
+                memmove(body + where, body + where + n, len - where - n);
+                len -= n;
+                break;
+            default:
+                memmove(body + where + n, body + where, len - where);
+                len += n;
+            }
+        }
+        reply r = client_ask(port, "POST", g[0], NULL, body, len);
+        json_t *j = json_loads(r.body, JSON_ALLOW_NUL, NULL);
+        if (r.status < 200 || r.status >= 500 || !j) fail_msg("%s %.*s: %s", g[0], (int)len, body, r.all.data);
+        json_decref(j);
+        reply_free(&r);
+    }
+}
+
 /* ---- many at once ---- */
 
 static void *one_of_many(void *user) {
@@ -497,7 +535,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_chat),       cmocka_unit_test(test_chat_stream),   cmocka_unit_test(test_completions), cmocka_unit_test(test_bias_and_penalties),
         cmocka_unit_test(test_messages),   cmocka_unit_test(test_shapes),     cmocka_unit_test(test_calls),         cmocka_unit_test(test_text_routes),   cmocka_unit_test(test_refusals),    cmocka_unit_test(test_hostile_bodies),
-        cmocka_unit_test(test_many_at_once), cmocka_unit_test(test_too_many),
+        cmocka_unit_test(test_damaged_requests), cmocka_unit_test(test_many_at_once), cmocka_unit_test(test_too_many),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -27,6 +27,7 @@ static void message_free(message *m) {
     if (!m) return;
     loop_ticket_free(m->ticket);
     tool_parser_free(m->parser);
+    sampling_free(&m->s);
     json_decref(m->tools);
     json_decref(m->content);
     json_decref(m->body);
@@ -37,22 +38,23 @@ static void message_free(message *m) {
 /* ---- the request ---- */
 
 static bool check_tool_choice(message *m, refusal *f) {
-    const char *type = "auto";
+    const char *type = "auto", *name = NULL;
     bool one = false;
     const field table[] = {{"type", FIELD_TEXT, &type, 0, 0, NULL},
                            {"disable_parallel_tool_use", FIELD_BOOL, &one, 0, 0, NULL},
-                           {"name", FIELD_MEANINGLESS, NULL, 0, 0, NULL},
+                           {"name", FIELD_TEXT, &name, 0, 0, NULL},
                            {NULL, FIELD_BOOL, NULL, 0, 0, NULL}};
     if (m->given_tools && !json_is_array(m->given_tools)) return refuse(f, "", "tools: must be an array");
     if (m->tool_choice && (!json_is_object(m->tool_choice) || !fields_read(m->tool_choice, table, NULL, f)))
         return f->e.code ? false : refuse(f, "", "tool_choice: must be an object");
     m->one_call = one;
     if (strcmp(type, "none") == 0 || json_array_size(m->given_tools) == 0) return true;
-    if (strcmp(type, "auto") != 0) return refuse(f, "", "tool_choice.type: must be 'auto' or 'none': calls cannot be forced yet");
-    if (!(m->a->info.chat_template && strstr(m->a->info.chat_template, "tools")))
-        return refuse(f, "", "tools: the chat template of this model has no place for tools: use a model that was made to call them");
     m->tools = tools_from_anthropic(m->given_tools, f);
-    return m->tools != NULL;
+    if (!m->tools) return false;
+    if (strcmp(type, "auto") == 0) return true;
+    if (strcmp(type, "any") == 0) return shape_call(m->a, &m->s, m->tools, NULL, f);
+    if (strcmp(type, "tool") == 0 && name) return shape_call(m->a, &m->s, m->tools, name, f);
+    return refuse(f, "", "tool_choice.type: must be 'auto', 'any', 'none', or 'tool' with a name");
 }
 
 static bool check_rest(message *m, bool count_only, refusal *f) {
@@ -96,6 +98,11 @@ static bool read_message(message *m, const http_request *r, bool count_only, ref
 static bool make_prompt(message *m, token_run *prompt, refusal *f) {
     json_t *messages = messages_from_anthropic(m->messages, m->system, f);
     if (!messages) return false;
+    if (m->tools && !template_has_tools(m->a)) {
+        json_t *as_text = tools_as_text(messages, m->tools, f);
+        json_decref(messages);
+        if (!(messages = as_text)) return false;
+    }
     json_t *variables = json_pack("{s:o}", "messages", messages);
     if (m->tools) json_object_set(variables, "tools", m->tools);
     bool ok = text_render(m->a, variables, prompt, f);

@@ -7,7 +7,7 @@
 
 #include "api/inner.h"
 
-api *api_new(const hearth_engine *engine, loop *l, const api_options *options, err *e) {
+api *api_new(hearth_engine *engine, loop *l, const api_options *options, err *e) {
     api *a = mem_zalloc(1, sizeof *a, e);
     if (!a) return NULL;
     a->engine = engine;
@@ -15,10 +15,15 @@ api *api_new(const hearth_engine *engine, loop *l, const api_options *options, e
     a->o = *options;
     a->info = hearth_engine_info(engine);
     a->started = (long)time(NULL);
+    shape_open(a);
     return a;
 }
 
-void api_free(api *a) { mem_free(a); }
+void api_free(api *a) {
+    if (!a) return;
+    shape_close(a);
+    mem_free(a);
+}
 
 /* ---- errors ---- */
 

@@ -16,7 +16,7 @@ typedef struct api_options {
 } api_options;
 
 /* engine, loop and what options point to must outlive it. */
-api *api_new(const hearth_engine *engine, loop *l, const api_options *options, err *e);
+api *api_new(hearth_engine *engine, loop *l, const api_options *options, err *e);
 void api_free(api *a);
 
 /* For http_start, with the api as user. */

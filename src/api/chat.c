@@ -9,7 +9,7 @@ typedef struct chat {
     api *a;
     json_t *body;
     sampling s;
-    const json_t *messages, *tools, *tool_choice, *response_format, *stream_options, *template_variables, *modalities;
+    const json_t *messages, *tools, *tool_choice, *stream_options, *template_variables, *modalities;
     const char *model, *reasoning_effort, *service_tier;
     int64_t max_tokens, max_completion_tokens, top_logprobs;
     bool stream, logprobs, store, parallel_calls, include_usage, use_tools;
@@ -29,18 +29,12 @@ static void chat_free(chat *c) {
     for (int i = 0; c->parsers && i < c->s.n; i++) tool_parser_free(c->parsers[i]);
     mem_free(c->parsers);
     mem_free(c->greeted);
+    sampling_free(&c->s);
     json_decref(c->body);
     mem_free(c);
 }
 
 /* ---- the request ---- */
-
-static bool check_format(const chat *c, refusal *f) {
-    if (!c->response_format) return true;
-    const char *type = json_string_value(json_object_get(c->response_format, "type"));
-    if (type && strcmp(type, "text") == 0) return true;
-    return refuse_with(f, 400, "unsupported_parameter", "response_format", "'response_format' must be of type 'text': others are not supported yet.");
-}
 
 static bool check_tools(chat *c, refusal *f) {
     const char *choice = json_string_value(c->tool_choice);
@@ -52,14 +46,16 @@ static bool check_tools(chat *c, refusal *f) {
             return refuse(f, "tools", "tools[%zu] must be of type 'function' and have a function with a name.", i);
     }
     c->use_tools = json_array_size(c->tools) > 0;
-    if (c->tool_choice && !c->use_tools && !(choice && strcmp(choice, "none") == 0))
-        return refuse(f, "tool_choice", "'tool_choice' is only allowed when 'tools' are given.");
-    if (choice && strcmp(choice, "none") == 0) c->use_tools = false;
-    else if (c->tool_choice && !(choice && strcmp(choice, "auto") == 0))
-        return refuse_with(f, 400, "unsupported_parameter", "tool_choice", "'tool_choice' must be 'auto' or 'none': calls cannot be forced yet.");
-    if (c->use_tools && !(c->a->info.chat_template && strstr(c->a->info.chat_template, "tools")))
-        return refuse_with(f, 400, "unsupported_parameter", "tools", "The chat template of this model has no place for tools: use a model that was made to call them.");
-    return true;
+    if (!c->tool_choice || (choice && strcmp(choice, "auto") == 0 && c->use_tools)) return true;
+    if (choice && strcmp(choice, "none") == 0) {
+        c->use_tools = false;
+        return true;
+    }
+    if (!c->use_tools) return refuse(f, "tool_choice", "'tool_choice' is only allowed when 'tools' are given.");
+    if (choice && strcmp(choice, "required") == 0) return shape_call(c->a, &c->s, c->tools, NULL, f);
+    const char *name = json_string_value(json_object_get(json_object_get(c->tool_choice, "function"), "name"));
+    if (!name) return refuse(f, "tool_choice", "'tool_choice' must be 'auto', 'none', 'required' or name a function.");
+    return shape_call(c->a, &c->s, c->tools, name, f);
 }
 
 static bool check_rest(chat *c, refusal *f) {
@@ -94,7 +90,6 @@ static bool read_chat(chat *c, const http_request *r, refusal *f) {
         {"max_completion_tokens", FIELD_INT, &c->max_completion_tokens, 1, 1e9, NULL},
         {"logprobs", FIELD_BOOL, &c->logprobs, 0, 0, NULL},
         {"top_logprobs", FIELD_INT, &c->top_logprobs, 0, 20, NULL},
-        {"response_format", FIELD_JSON, &c->response_format, 0, 0, NULL},
         {"tools", FIELD_JSON, &c->tools, 0, 0, NULL},
         {"tool_choice", FIELD_JSON, &c->tool_choice, 0, 0, NULL},
         {"parallel_tool_calls", FIELD_BOOL, &c->parallel_calls, 0, 0, NULL},
@@ -111,7 +106,7 @@ static bool read_chat(chat *c, const http_request *r, refusal *f) {
         {"audio", FIELD_REFUSED, NULL, 0, 0, "only text can be generated"},
         {NULL, FIELD_BOOL, NULL, 0, 0, NULL},
     };
-    if (!fields_read(c->body, table, c->s.table, f) || !model_is_known(c->a, c->model, f) || !check_format(c, f) || !check_tools(c, f) || !check_rest(c, f))
+    if (!fields_read(c->body, table, c->s.table, f) || !model_is_known(c->a, c->model, f) || !check_tools(c, f) || !check_rest(c, f))
         return false;
     if (c->max_tokens > 0 && c->max_completion_tokens > 0 && c->max_tokens != c->max_completion_tokens)
         return refuse(f, "max_tokens", "'max_tokens' and 'max_completion_tokens' cannot both be given.");
@@ -123,6 +118,11 @@ static bool read_chat(chat *c, const http_request *r, refusal *f) {
 static bool submit(chat *c, refusal *f) {
     json_t *messages = messages_from_openai(c->messages, f);
     if (!messages) return false;
+    if (c->use_tools && !template_has_tools(c->a)) {
+        json_t *as_text = tools_as_text(messages, c->tools, f);
+        json_decref(messages);
+        if (!(messages = as_text)) return false;
+    }
     json_t *variables = c->template_variables ? json_deep_copy(c->template_variables) : json_object();
     json_object_set_new(variables, "messages", messages);
     if (c->use_tools) json_object_set(variables, "tools", (json_t *)c->tools);

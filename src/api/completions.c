@@ -30,6 +30,7 @@ static void completion_free(completion *c) {
         mem_free(c->prompts[i].ids);
     }
     mem_free(c->echoed);
+    sampling_free(&c->s);
     json_decref(c->body);
     mem_free(c);
 }

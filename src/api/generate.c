@@ -34,6 +34,10 @@ void sampling_init(sampling *s, const api *a) {
         {"repeat_penalty", FIELD_FLOAT, &o->repeat_penalty, 0.01, 100, NULL},
         {"dry_multiplier", FIELD_FLOAT, &o->dry_multiplier, 0, 100, NULL},
         {"dry_base", FIELD_FLOAT, &o->dry_base, 1, 100, NULL},
+        {"response_format", FIELD_JSON, &s->response_format, 0, 0, NULL},
+        {"json_schema", FIELD_JSON, &s->json_schema, 0, 0, NULL},
+        {"grammar", FIELD_TEXT, &s->gbnf, 0, 0, NULL},
+        {"regex", FIELD_TEXT, &s->regex, 0, 0, NULL},
         {"ignore_eos", FIELD_BOOL, &s->ignore_eos, 0, 0, NULL},
         {"priority", FIELD_INT, &s->priority, -1000, 1000, NULL},
         {"timeout", FIELD_FLOAT, &s->limit_s, 0.001, 1e6, NULL},
@@ -41,6 +45,8 @@ void sampling_init(sampling *s, const api *a) {
     _Static_assert(sizeof table < sizeof s->table, "the table ends with a NULL name");
     memcpy(s->table, table, sizeof table);
 }
+
+void sampling_free(sampling *s) { hearth_grammar_free(s->grammar); }
 
 static bool add_stop(sampling *s, int *n, const json_t *text, refusal *f) {
     if (*n >= MOST_STOPS) return refuse(f, "stop", "'stop' may hold %d strings at most.", MOST_STOPS);
@@ -90,9 +96,9 @@ static uint64_t hash(const char *text) {
     return h;
 }
 
-bool sampling_finish(sampling *s, const api *a, const http_request *r, refusal *f) {
+bool sampling_finish(sampling *s, api *a, const http_request *r, refusal *f) {
     hearth_sampler_options *o = &s->request.sampler;
-    if (!read_stops(s, f) || !read_bias(s, a, f)) return false;
+    if (!read_stops(s, f) || !read_bias(s, a, f) || !shape_fields(a, s, f)) return false;
     uint64_t random = 0;
     if (s->seed != INT64_MIN) random = (uint64_t)s->seed;
     else if (getrandom(&random, sizeof random, 0) != sizeof random) random = clock_ns();

@@ -4,6 +4,7 @@
  *   fields.c       reads the fields of a request from a table
  *   text.c         strings, tokens, templates
  *   generate.c     from sampling fields to a ticket, and waiting for it
+ *   shape.c        what an answer must look like
  *   messages.c     conversations as templates want them
  *   blocks.c       Anthropic's conversations in the same form
  *   tools.c        finds tool calls in what a model writes
@@ -16,20 +17,34 @@
 #define API_INNER_H
 
 #include <jansson.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
 #include "api/api.h"
 #include "base/clock.h"
 
+/* A grammar that was used lately. */
+enum { KEPT_SHAPES = 32 };
+typedef struct kept_shape {
+    hearth_grammar_kind kind;
+    char *text;
+    size_t len;
+    hearth_grammar *grammar;
+    uint64_t used;
+} kept_shape;
+
 struct api {
-    const hearth_engine *engine;
+    hearth_engine *engine;
     loop *loop;
     api_options o;
     hearth_model_info info;
     long started;                  /* unix time */
     _Atomic uint64_t ids;
     _Atomic uint64_t statuses[6];  /* replies by first digit */
+    pthread_mutex_t shapes_lock;
+    kept_shape shapes[KEPT_SHAPES];
+    uint64_t shapes_clock;
 };
 
 /* ---- errors ---- */
@@ -89,20 +104,34 @@ enum { MOST_STOPS = 16, MOST_BIAS = 1024 };
 /* The sampling fields that the APIs share. */
 typedef struct sampling {
     loop_request request; /* tokens are the caller's to set */
-    const json_t *stop, *logit_bias;
+    const json_t *stop, *logit_bias, *response_format, *json_schema;
+    const char *gbnf, *regex;
+    hearth_grammar *grammar; /* owned; NULL: any answer */
     int64_t n, max_tokens, seed, top_k, priority;
     float limit_s;
     bool ignore_eos;
     const char *user, *agent;
-    field table[24];      /* the fields of hearth itself and those all share, for fields_read */
+    field table[32];      /* the fields of hearth itself and those all share, for fields_read */
     const char *stops[MOST_STOPS + 1];
     hearth_logit_bias bias[MOST_BIAS];
 } sampling;
 void sampling_init(sampling *s, const api *a);
+void sampling_free(sampling *s);
 /* After the fields are read. */
-bool sampling_finish(sampling *s, const api *a, const http_request *r, refusal *f);
+bool sampling_finish(sampling *s, api *a, const http_request *r, refusal *f);
 /* One ticket for this prompt. */
 loop_ticket *sampling_submit(sampling *s, const api *a, const token_run *prompt, refusal *f);
+
+/* What the answer must look like: the fields response_format, json_schema, grammar and regex; or a call of one of the tools, or of the named one. */
+void shape_open(api *a);
+void shape_close(api *a);
+bool shape_fields(api *a, sampling *s, refusal *f);
+bool shape_grammar(api *a, sampling *s, hearth_grammar_kind kind, const char *text, size_t len, const char *param, refusal *f);
+bool shape_call(api *a, sampling *s, const json_t *tools, const char *name, refusal *f);
+/* Templates that know no tools get them as text: new messages, or NULL. */
+bool template_has_tools(const api *a);
+json_t *tools_as_text(const json_t *messages, const json_t *tools, refusal *f);
+
 void refuse_ticket(refusal *f, const err *e);
 void note_usage(http_request *r, const loop_usage *u);
 

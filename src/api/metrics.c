@@ -27,6 +27,17 @@ static void histogram_lines(buf *b, const char *name, const char *help, const lo
     buf_addf(b, NULL, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %.9g\n%s_count %" PRIu64 "\n", name, sum, name, h->sum, name, sum);
 }
 
+static void weight_lines(buf *b, const hearth_weights_stats *w) {
+    counter(b, "hearth_weights_requests_total", "Matrices asked for.", w->requests);
+    counter(b, "hearth_weights_hits_total", "Of those, packed already.", w->hits);
+    counter(b, "hearth_weights_misses_total", "Of those, not packed.", w->misses);
+    counter(b, "hearth_weights_evictions_total", "Packed matrices given up for want of room.", w->evictions);
+    gauge(b, "hearth_weights_packed_bytes", "Packed weights.", (double)w->packed_bytes);
+    gauge(b, "hearth_weights_mapped_bytes", "Of those, in the file of an earlier start.", (double)w->mapped_bytes);
+    gauge(b, "hearth_weights_raw_bytes", "Weights used as they are in the model file.", (double)w->raw_bytes);
+    gauge(b, "hearth_weights_saved_seconds", "Packing that was not needed again.", w->saved_seconds);
+}
+
 void route_metrics(api *a, http_request *r) {
     loop_stats s = loop_count(a->loop);
     buf b = {0};
@@ -56,6 +67,8 @@ void route_metrics(api *a, http_request *r) {
     histogram_lines(&b, "hearth_between_tokens_seconds", "Between two tokens of a stream.", &s.between_tokens);
     histogram_lines(&b, "hearth_pass_seconds", "One pass through the model.", &s.pass);
     histogram_lines(&b, "hearth_answer_seconds", "From request to the end of an answer.", &s.total);
+    hearth_weights_stats w = hearth_engine_weights(a->engine);
+    weight_lines(&b, &w);
     head(&b, "hearth_replies_total", "counter", "Replies by class of status.");
     for (int i = 2; i < 6; i++) buf_addf(&b, NULL, "hearth_replies_total{status=\"%dxx\"} %" PRIu64 "\n", i, (uint64_t)a->statuses[i]);
     a->statuses[2]++;

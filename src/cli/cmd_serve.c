@@ -114,7 +114,7 @@ static int serve(serve_command *c, const char *path) {
     http_stop(s);
     api_free(a);
     loop_free(l);
-    hearth_engine_close(engine);
+    cli_engine_close(engine);
     return s ? 0 : cli_fail(&e);
 }
 
@@ -127,6 +127,8 @@ int cmd_serve(int argc, char **argv) {
     c.kv_bytes = UINT64_MAX;
     c.max_body = c.http.max_body;
     hearth_sampler_options *s = &c.api.sampler;
+    cli_option engine_table[CLI_ENGINE_OPTIONS + 1] = {0};
+    cli_engine_table(engine_table, &c.engine);
     const cli_option options[] = {
         {"--host", 0, CLI_TEXT, &c.http.host, "ADDRESS", "where to listen (default 127.0.0.1: this machine only)", 0, 0},
         {"--port", 'p', CLI_INT, &c.http.port, "N", "port (default 8080; 0: any that is free)", 0, 65535},
@@ -163,6 +165,7 @@ int cmd_serve(int argc, char **argv) {
                  "Anthropic's (/v1/messages), /tokenize, /detokenize, /apply-template, /health and /metrics.\n"
                  "Without MODEL the default model is served. Listens on this machine only, unless told otherwise.",
         .options = options,
+        .more_options = engine_table,
         .max_args = 1,
     };
     const char *args[1];

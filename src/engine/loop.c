@@ -26,6 +26,15 @@ void histogram_add(histogram *h, uint64_t ns) {
 
 /* ---- leaving ---- */
 
+static uint64_t running_bytes(const loop *l) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < l->n_running; i++) {
+        const kv_seq *kv = &l->running[i]->kv;
+        bytes += (uint64_t)kv->n_blocks * kv->layout->block_bytes;
+    }
+    return bytes;
+}
+
 static void remove_running(loop *l, choice *c) {
     for (int i = 0; i < l->n_running; i++) {
         if (l->running[i] != c) continue;
@@ -39,6 +48,7 @@ static void remove_running(loop *l, choice *c) {
 /* The sequence is done, well or not: what it computed is remembered, and the loop's hold on its ticket ends. */
 static void leave(loop *l, choice *c) {
     if (c->kv.length > 0) memory_keep(l->memory, &c->kv, c->tokens.ids, c->long_context);
+    l->kv_bytes = running_bytes(l);
     pthread_mutex_lock(&l->lock);
     l->n_live--;
     if (l->n_live == 0) pthread_cond_broadcast(&l->idle);
@@ -139,15 +149,6 @@ static void drop_ended(loop *l) {
 
 static uint64_t kv_bytes_for(const loop *l, size_t tokens) {
     return (uint64_t)((tokens + KV_BLOCK - 1) / KV_BLOCK) * l->engine->model.kv.block_bytes;
-}
-
-static uint64_t running_bytes(const loop *l) {
-    uint64_t bytes = 0;
-    for (int i = 0; i < l->n_running; i++) {
-        const kv_seq *kv = &l->running[i]->kv;
-        bytes += (uint64_t)kv->n_blocks * kv->layout->block_bytes;
-    }
-    return bytes;
 }
 
 /* What the running sequences will hold once their prompts are read and a block more is made. */

@@ -4,7 +4,7 @@ import { after, before, test } from "node:test";
 import Anthropic from "@anthropic-ai/sdk";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { ChatOpenAI } from "@langchain/openai";
-import { generateText, streamText } from "ai";
+import { generateText, jsonSchema, Output, streamText } from "ai";
 import OpenAI from "openai";
 import { start } from "./server.mjs";
 
@@ -103,4 +103,46 @@ test("langchain: invoke and stream", async () => {
   let text = "";
   for await (const part of await chat.stream(hello)) text += part.content;
   assert.equal(text, answer.content);
+});
+
+const weather = {
+  name: "weather",
+  description: "Tells the weather.",
+  schema: { type: "object", properties: { city: { enum: ["Rome", "Oslo"] } }, required: ["city"], additionalProperties: false },
+};
+
+test("openai: forced tool calls and JSON by schema", async () => {
+  const messages = [{ role: "user", content: "What is the weather in Rome?" }];
+  const tools = [{ type: "function", function: { name: weather.name, description: weather.description, parameters: weather.schema } }];
+  const called = await openai.chat.completions.create({ model, messages, tools, tool_choice: "required" });
+  const call = called.choices[0].message.tool_calls[0];
+  assert.equal(call.function.name, "weather");
+  assert.ok(["Rome", "Oslo"].includes(JSON.parse(call.function.arguments).city));
+  const next = [...messages, called.choices[0].message, { role: "tool", tool_call_id: call.id, content: "sunny" }];
+  assert.ok((await openai.chat.completions.create({ model, messages: next, tools, tool_choice: "none", max_tokens: 10 })).choices[0].message);
+  const stream = openai.chat.completions.stream({ model, messages, tools, tool_choice: { type: "function", function: { name: "weather" } } });
+  assert.equal((await stream.finalChatCompletion()).choices[0].message.tool_calls[0].function.name, "weather");
+  const shaped = await openai.chat.completions.create({ model, messages, response_format: { type: "json_schema", json_schema: { name: "w", strict: true, schema: weather.schema } } });
+  assert.ok(["Rome", "Oslo"].includes(JSON.parse(shaped.choices[0].message.content).city));
+});
+
+test("anthropic: forced tool calls, whole and streamed", async () => {
+  const request = {
+    model, max_tokens: 100, messages: [{ role: "user", content: "What is the weather in Rome?" }],
+    tools: [{ name: weather.name, description: weather.description, input_schema: weather.schema }], tool_choice: { type: "tool", name: "weather" },
+  };
+  const whole = await anthropic.messages.create(request);
+  assert.equal(whole.stop_reason, "tool_use");
+  assert.ok(["Rome", "Oslo"].includes(whole.content.at(-1).input.city));
+  const final = await anthropic.messages.stream(request).finalMessage();
+  assert.ok(["Rome", "Oslo"].includes(final.content.at(-1).input.city));
+});
+
+test("ai and langchain: objects and tool calls", async () => {
+  const provider = createOpenAICompatible({ name: "hearth", baseURL: server.address + "/v1", apiKey: key, supportsStructuredOutputs: true });
+  const { output } = await generateText({ model: provider(model), prompt: "Weather?", output: Output.object({ schema: jsonSchema(weather.schema) }) });
+  assert.ok(["Rome", "Oslo"].includes(output.city));
+  const chat = new ChatOpenAI({ model, apiKey: key, maxRetries: 0, configuration: { baseURL: server.address + "/v1" } });
+  const bound = chat.bindTools([{ type: "function", function: { name: "weather", parameters: weather.schema } }], { tool_choice: "weather" });
+  assert.equal((await bound.invoke("Weather?")).tool_calls[0].name, "weather");
 });

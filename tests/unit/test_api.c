@@ -228,6 +228,61 @@ static void test_messages(void **state) {
     json_decref(j);
 }
 
+#define TOOLS "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"weather\",\"parameters\":{\"type\":\"object\",\"properties\":{\"city\":{\"enum\":[\"Rome\",\"Oslo\"]}}," \
+              "\"required\":[\"city\"],\"additionalProperties\":false}}},{\"type\":\"function\",\"function\":{\"name\":\"now\"}}]"
+
+static void test_shapes(void **state) {
+    (void)state;
+    int status;
+    json_t *j = post("/v1/chat/completions", "{" HELLO ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"x\",\"strict\":true,\"schema\":{\"type\":\"object\","
+                     "\"properties\":{\"yes\":{\"type\":\"boolean\"},\"n\":{\"enum\":[1,2]}},\"required\":[\"yes\",\"n\"],\"additionalProperties\":false}}}}", &status);
+    assert_int_equal(status, 200);
+    json_t *made = json_loads(text_at(j, "choices.0.message.content"), 0, NULL);
+    assert_true(json_is_boolean(at(made, "yes")) && json_is_integer(at(made, "n")));
+    json_decref(made);
+    json_decref(j);
+    for (int i = 0; i < 2; i++) { /* the second time it is kept */
+        j = post("/v1/chat/completions", "{" HELLO ",\"regex\":\"(red|green) [0-9]{3}\"}", &status);
+        assert_int_equal(status, 200);
+        assert_non_null(strchr(text_at(j, "choices.0.message.content"), ' '));
+        assert_string_equal(text_at(j, "choices.0.finish_reason"), "stop");
+        json_decref(j);
+    }
+    j = post("/v1/completions", "{\"prompt\":\"Colours:\",\"grammar\":\"root ::= \\\"blue\\\"\"}", &status);
+    assert_string_equal(text_at(j, "choices.0.text"), "blue");
+    json_decref(j);
+}
+
+static void test_calls(void **state) {
+    (void)state;
+    int status;
+    json_t *j = post("/v1/chat/completions", "{" HELLO "," TOOLS ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"weather\"}}}", &status);
+    assert_int_equal(status, 200);
+    assert_string_equal(text_at(j, "choices.0.finish_reason"), "tool_calls");
+    assert_true(json_is_null(at(j, "choices.0.message.content")));
+    assert_string_equal(text_at(j, "choices.0.message.tool_calls.0.function.name"), "weather");
+    assert_non_null(strstr(text_at(j, "choices.0.message.tool_calls.0.function.arguments"), "{\"city\":\""));
+    json_decref(j);
+    buf events = stream("/v1/chat/completions", "{" HELLO "," TOOLS ",\"tool_choice\":\"required\",\"stream\":true}");
+    assert_non_null(strstr(events.data, "\"tool_calls\":[{\"id\":\"call_"));
+    assert_non_null(strstr(events.data, "\"finish_reason\":\"tool_calls\""));
+    buf_free(&events);
+    /* The turn after a call, and tools that need not be used. */
+    j = post("/v1/chat/completions",
+             "{\"messages\":[{\"role\":\"user\",\"content\":\"Weather?\"},{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"c\",\"type\":\"function\",\"function\":{\"name\":\"weather\","
+             "\"arguments\":\"{\\\"city\\\":\\\"Rome\\\"}\"}}]},{\"role\":\"tool\",\"tool_call_id\":\"c\",\"content\":\"sunny\"}]," TOOLS ",\"max_tokens\":8}", &status);
+    assert_int_equal(status, 200);
+    json_decref(j);
+    j = post("/v1/messages", "{\"model\":\"ember\",\"max_tokens\":60," HELLO ",\"tools\":[{\"name\":\"now\",\"input_schema\":{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}}],"
+                             "\"tool_choice\":{\"type\":\"any\"}}", &status);
+    assert_int_equal(status, 200);
+    assert_string_equal(text_at(j, "stop_reason"), "tool_use");
+    assert_string_equal(text_at(j, "content.0.type"), "tool_use");
+    assert_string_equal(text_at(j, "content.0.name"), "now");
+    assert_true(json_is_object(at(j, "content.0.input")));
+    json_decref(j);
+}
+
 static void test_text_routes(void **state) {
     (void)state;
     int status;
@@ -294,8 +349,15 @@ static void test_refusals(void **state) {
         {"/v1/chat/completions", "{" HELLO ",\"logit_bias\":{\"-1\":1}}", 400, "logit_bias"},
         {"/v1/chat/completions", "{" HELLO ",\"logit_bias\":{\"1\":1e9}}", 400, "logit_bias"},
         {"/v1/chat/completions", "{" HELLO ",\"top_logprobs\":3}", 400, "top_logprobs"},
-        {"/v1/chat/completions", "{" HELLO ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}", 400, "tools"},
-        {"/v1/chat/completions", "{" HELLO ",\"response_format\":{\"type\":\"json_object\"}}", 400, "response_format"},
+        {"/v1/chat/completions", "{" HELLO ",\"tools\":[{\"type\":\"function\",\"function\":{}}]}", 400, "tools"},
+        {"/v1/chat/completions", "{" HELLO ",\"tool_choice\":\"required\"}", 400, "tool_choice"},
+        {"/v1/chat/completions", "{" HELLO ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"g\"}}}", 400,
+         "tool_choice"},
+        {"/v1/chat/completions", "{" HELLO ",\"response_format\":{\"type\":\"xml\"}}", 400, "response_format"},
+        {"/v1/chat/completions", "{" HELLO ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{}}}", 400, "response_format"},
+        {"/v1/chat/completions", "{" HELLO ",\"response_format\":{\"type\":\"json_object\"},\"regex\":\"a\"}", 400, "regex"},
+        {"/v1/chat/completions", "{" HELLO ",\"grammar\":\"root ::= (\"}", 400, "grammar"},
+        {"/v1/chat/completions", "{" HELLO ",\"regex\":\"a\",\"ignore_eos\":true}", 400, "ignore_eos"},
         {"/v1/chat/completions", "{" HELLO ",\"functions\":[]}", 400, "functions"},
         {"/v1/chat/completions", "{" HELLO ",\"store\":true}", 400, "store"},
         {"/v1/completions", "{}", 400, "prompt"},
@@ -354,6 +416,44 @@ static void test_hostile_bodies(void **state) {
     assert_int_equal(status, 400);
     json_decref(j);
     buf_free(&b);
+}
+
+/* Good requests with bytes changed, dropped and repeated: always a reply in JSON, never 5xx. */
+static void test_damaged_requests(void **state) {
+    (void)state;
+    static const char *const good[][2] = {
+        {"/v1/chat/completions", "{" HELLO "," TOOLS ",\"max_tokens\":1,\"timeout\":5,\"stop\":[\"a\"],\"logit_bias\":{\"5\":-1},\"logprobs\":true}"},
+        {"/v1/completions", "{\"prompt\":[\"a\",\"b\"],\"max_tokens\":1,\"timeout\":5,\"n\":2,\"echo\":true}"},
+        {"/v1/messages", "{\"model\":\"ember\",\"max_tokens\":1,\"system\":[{\"type\":\"text\",\"text\":\"x\"}]," HELLO "}"},
+        {"/apply-template", "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"x\"}]}],\"chat_template_kwargs\":{\"a\":[1]}}"},
+        {"/detokenize", "{\"tokens\":[1,2,3]}"},
+    };
+    uint64_t seed = test_seed();
+    for (int i = 0; i < 300; i++) {
+        const char *const *g = good[(size_t)i % (sizeof good / sizeof *good)];
+        char body[2048];
+        size_t len = strlen(g[1]);
+        memcpy(body, g[1], len);
+        for (uint64_t k = rng_next(&seed) % 3 + 1; k > 0; k--) {
+            size_t where = rng_next(&seed) % len, n = rng_next(&seed) % 8;
+            if (where + n > len || len + n > sizeof body) continue;
+            switch (rng_next(&seed) % 3) {
+            case 0: body[where] = (char)rng_next(&seed); break;
+            case 1:
+                memmove(body + where, body + where + n, len - where - n);
+                len -= n;
+                break;
+            default:
+                memmove(body + where + n, body + where, len - where);
+                len += n;
+            }
+        }
+        reply r = client_ask(port, "POST", g[0], NULL, body, len);
+        json_t *j = json_loads(r.body, JSON_ALLOW_NUL, NULL);
+        if (r.status < 200 || r.status >= 500 || !j) fail_msg("%s %.*s: %s", g[0], (int)len, body, r.all.data);
+        json_decref(j);
+        reply_free(&r);
+    }
 }
 
 /* ---- many at once ---- */
@@ -434,8 +534,8 @@ static void test_too_many(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_chat),       cmocka_unit_test(test_chat_stream),   cmocka_unit_test(test_completions), cmocka_unit_test(test_bias_and_penalties),
-        cmocka_unit_test(test_messages),   cmocka_unit_test(test_text_routes),   cmocka_unit_test(test_refusals),    cmocka_unit_test(test_hostile_bodies),
-        cmocka_unit_test(test_many_at_once), cmocka_unit_test(test_too_many),
+        cmocka_unit_test(test_messages),   cmocka_unit_test(test_shapes),     cmocka_unit_test(test_calls),         cmocka_unit_test(test_text_routes),   cmocka_unit_test(test_refusals),    cmocka_unit_test(test_hostile_bodies),
+        cmocka_unit_test(test_damaged_requests), cmocka_unit_test(test_many_at_once), cmocka_unit_test(test_too_many),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -67,8 +67,9 @@ void kv_seq_seal(kv_seq *s, const int32_t *tokens);
 /* Shows the partial last block to others too, for when this sequence ends. */
 void kv_seq_keep_tail(kv_seq *s, const int32_t *tokens);
 /* Takes what the cache knows of these n tokens in place of computing it; the sequence holds the first `length` of them. load (may be NULL) is
- * asked for full blocks that are not in memory: it fills out[0..n) with held blocks for blocks [first, first + n) and returns how many from the start
- * it has. Returns by how many tokens the sequence has grown. */
+ * asked for full blocks [first, first + n) that are not in memory: names[i + 1] is the name of block first + i, names[0] that of the parent of the first. It
+ * fills out[0..] with held blocks, their tokens after their bytes, and returns how many from the start it has. Returns by how many tokens the sequence has
+ * grown. */
 typedef size_t kv_load(void *user, const kv_name *names, size_t first, size_t n, kv_block **out);
 size_t kv_seq_find(kv_seq *s, const int32_t *tokens, size_t n, kv_load *load, void *user);
 

@@ -124,7 +124,7 @@ static size_t attach_loaded(kv_seq *s, const int32_t *tokens, size_t n_full, kv_
     if (names && blocks) {
         names[0] = *last_name(s);
         for (size_t i = 0; i < n; i++) names[i + 1] = kv_name_next(&s->chain, &names[i], tokens + (first + i) * KV_BLOCK, KV_BLOCK);
-        got = load(user, names + 1, first, n, blocks);
+        got = load(user, names, first, n, blocks);
         for (size_t i = 0; i < got; i++) {
             kv_block *b = kv_cache_insert(s->cache, blocks[i], &names[i + 1], &names[i], (uint32_t)(first + i), KV_BLOCK);
             if (!b->in_tree) b->name = names[i + 1];

@@ -9,7 +9,7 @@ VERSION  := $(shell sed -n 's/^\#define HEARTH_VERSION "\(.*\)"/\1/p' include/he
 ARCH     := $(shell ($(CC) -dumpmachine 2>/dev/null || uname -m) | cut -d- -f1)
 PARALLEL := -j$(shell nproc 2>/dev/null || echo 2)
 
-LIBS_PC  := jansson libpcre2-8 libutf8proc libxxhash
+LIBS_PC  := jansson libpcre2-8 libutf8proc libxxhash libsodium
 OPT      ?= -O3 -g
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wno-sign-compare
 # Products and sums are rounded one by one, so that results do not depend on the compiler's mood.

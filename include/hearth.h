@@ -76,6 +76,11 @@ typedef struct hearth_engine_options {
     bool cache;                /* keep packed weights on disk */
     const char *cache_dir;     /* NULL: $XDG_CACHE_HOME/hearth or ~/.cache/hearth */
     uint64_t cache_bytes;      /* most that all packed weights in it may take; HEARTH_AUTO: half of what the disk would have without them */
+    /* Conversations. Keys and values once computed are found again by their tokens, by any session of the same tenant. */
+    uint64_t kv_memory;        /* bytes of keys and values, those in use included; HEARTH_AUTO: a part of what the machine has to spare; 0: nothing is kept */
+    bool store;                /* keep them on disk too: needed for agents */
+    const char *store_dir;     /* NULL: $XDG_DATA_HOME/hearth/kv or ~/.local/share/hearth/kv */
+    uint64_t kv_disk;          /* most bytes on disk; HEARTH_AUTO: half of what the disk would have without them */
     /* What went wrong without being an error, as one sentence, from any thread; may be NULL. */
     void (*warn)(void *user, const char *sentence);
     void *warn_user;
@@ -87,7 +92,7 @@ typedef struct hearth_engine_options {
 HEARTH_API hearth_engine_options hearth_engine_defaults(void);
 /* Loads the GGUF file at path (the first part of a split file). NULL on failure. */
 HEARTH_API hearth_engine *hearth_engine_open(const char *path, const hearth_engine_options *options, hearth_error *error);
-/* Every session of the engine must be freed before. Waits until packed weights that are being written are complete. */
+/* Every session of the engine must be freed before. Waits until packed weights and conversations that are being written are complete. */
 HEARTH_API void hearth_engine_close(hearth_engine *engine);
 
 /* Facts about the model; strings are owned by the engine. */
@@ -260,6 +265,38 @@ HEARTH_API size_t hearth_session_length(const hearth_session *session);
 HEARTH_API const int32_t *hearth_session_tokens(const hearth_session *session);
 /* Forgets every token from position on. The last token kept is computed again when its logits are asked for. */
 HEARTH_API bool hearth_session_rewind(hearth_session *session, size_t position, hearth_error *error);
+
+/* ---- agents: sessions that are remembered by name ---- */
+
+/* A session of a tenant (any text; NULL: none): what one tenant's sessions computed is never found by another's. With an agent's name (1 to 64 bytes of UTF-8;
+ * NULL: a plain session) it goes on where that agent was, computing at most its last token; an agent not known yet starts empty. The agent
+ * is saved whenever hearth_generate ends and when the session is freed. NULL on failure: the agent is open elsewhere, belongs to another model, or the engine was
+ * opened without a store. */
+HEARTH_API hearth_session *hearth_session_open(hearth_engine *engine, const char *agent, const char *tenant, hearth_error *error);
+/* A plain session with the same content and tenant. No keys or values are copied. */
+HEARTH_API hearth_session *hearth_session_fork(hearth_session *session, hearth_error *error);
+/* Returns when the agent as it is now is on disk. */
+HEARTH_API bool hearth_session_save(hearth_session *session, hearth_error *error);
+/* Forgets the agent: its file is deleted and the session goes on as a plain one. */
+HEARTH_API bool hearth_session_drop(hearth_session *session, hearth_error *error);
+/* Some bytes of the program's own (such as the messages of a chat) that are kept with the agent. Owned by the session; NULL when there are none. */
+HEARTH_API const char *hearth_session_note(const hearth_session *session, size_t *len);
+HEARTH_API bool hearth_session_set_note(hearth_session *session, const char *note, size_t len, hearth_error *error);
+
+/* What is remembered of conversations: in memory (hot) and on disk (warm). */
+typedef struct hearth_kv_stats {
+    uint64_t hot_blocks, hot_bytes, hot_budget, hot_evictions; /* bytes: those in use included */
+    uint64_t blocks_in_use;
+    uint64_t lookups, hits;              /* prompts looked up, and those of which something was known */
+    uint64_t tokens_asked, tokens_found; /* found without computing; of these from disk: */
+    uint64_t tokens_loaded;
+    bool store;                          /* there is one */
+    bool degraded;                       /* the disk fails or is full: in memory only for now */
+    uint64_t warm_blocks, warm_bytes, warm_budget, warm_evictions, agents;
+    uint64_t written_blocks, written_bytes, saves, waiting, skipped, failures, damaged;
+    double write_seconds, load_seconds, longest_write, scan_seconds;
+} hearth_kv_stats;
+HEARTH_API hearth_kv_stats hearth_engine_kv(const hearth_engine *engine);
 
 typedef enum hearth_finish {
     HEARTH_FINISH_LENGTH, /* max_tokens or the context is full */

@@ -52,6 +52,13 @@ bool file_examine(const char *path, file_id *out, err *e) {
     return true;
 }
 
+bool file_look(const char *path, bool *there, file_id *out, err *e) {
+    struct stat st;
+    *there = !must_fail() && stat(path, &st) == 0;
+    if (*there) *out = id_of(&st);
+    return *there || errno == ENOENT || fail(e, "examine", path);
+}
+
 bool file_map_open(file_map *m, const char *path, err *e) {
     *m = (file_map){0};
     /* O_NONBLOCK: opening a pipe by mistake must not hang. */
@@ -255,15 +262,19 @@ bool file_room(const char *folder, uint64_t *bytes, err *e) {
     return true;
 }
 
-bool file_lock(const char *folder, int *fd, err *e) {
-    *fd = must_fail() ? -1 : open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (*fd < 0) return fail(e, "open the folder", folder);
+static bool lock(const char *path, int flags, int *fd, err *e) {
+    *fd = must_fail() ? -1 : open(path, flags | O_CLOEXEC, 0644);
+    if (*fd < 0) return fail(e, "open", path);
     if (!must_fail() && flock(*fd, LOCK_EX | LOCK_NB) == 0) return true;
     bool busy = errno == EWOULDBLOCK;
     close(*fd);
     *fd = -1;
-    return busy || fail(e, "lock the folder", folder);
+    return busy || fail(e, "lock", path);
 }
+
+bool file_lock(const char *folder, int *fd, err *e) { return lock(folder, O_RDONLY | O_DIRECTORY, fd, e); }
+
+bool file_lock_file(const char *path, int *fd, err *e) { return lock(path, O_RDWR | O_CREAT, fd, e); }
 
 void file_unlock(int fd) {
     if (fd >= 0) close(fd);

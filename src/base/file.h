@@ -46,6 +46,8 @@ void file_writer_abort(file_writer *w);
 
 /* The state of the file that path names now. */
 bool file_examine(const char *path, file_id *out, err *e);
+/* The same, where nothing of that name is no failure: *there tells. */
+bool file_look(const char *path, bool *there, file_id *out, err *e);
 
 /* Folders. file_make_folder makes the parents too and accepts one that is there. file_list calls each for every entry but . and .. until it
  * returns false. */
@@ -57,6 +59,8 @@ bool file_touch(const char *path, err *e); /* sets the times to now */
 bool file_room(const char *folder, uint64_t *bytes, err *e); /* free on the folder's disk for this user */
 /* Takes the one lock of a folder without waiting: *fd is what file_unlock takes, or -1 when another process holds it. */
 bool file_lock(const char *folder, int *fd, err *e);
+/* The same for a file, which is made when it is not there. */
+bool file_lock_file(const char *path, int *fd, err *e);
 void file_unlock(int fd);
 
 /* For tests: the nth shim call from now (map, read, open, write, fsync, rename, ...) fails; 0 turns it off. */

@@ -73,6 +73,7 @@ int cmd_bench(int argc, char **argv) {
     static bench b = {.repetitions = 3, .warmup = 1};
     b.argc = argc, b.argv = argv;
     b.engine_options = hearth_engine_defaults();
+    b.engine_options.kv_memory = 0; /* every run computes all its tokens */
     cli_option engine_table[CLI_ENGINE_OPTIONS + 1] = {0};
     cli_engine_table(engine_table, &b.engine_options);
     const char *p = "512", *n = "64", *d = "0", *s = "1", *args[1];

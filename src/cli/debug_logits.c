@@ -68,6 +68,7 @@ static bool run_logits(hearth_engine *engine, const char *ids_path, const char *
 
 int debug_logits(int argc, char **argv) {
     hearth_engine_options o = hearth_engine_defaults();
+    o.kv_memory = 0;
     const char *ids = NULL, *out = NULL, *args[1];
     int chunk = MODEL_CHUNK, status;
     const cli_option options[] = {

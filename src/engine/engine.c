@@ -4,12 +4,13 @@
 #include <string.h>
 #include <time.h>
 
+#include "engine/recall.h"
 #include "quant/quant.h"
 
 hearth_engine_options hearth_engine_defaults(void) {
     const weights_options w = weights_defaults();
     return (hearth_engine_options){.weights_memory = w.memory, .weights_frequency = w.frequency, .weights_window = (float)w.window, .prefetch = w.prefetch,
-                                   .prefetch_async = w.prefetch_async, .cache = w.persist, .cache_bytes = w.cache_bytes};
+                                   .prefetch_async = w.prefetch_async, .cache = w.persist, .cache_bytes = w.cache_bytes, .kv_memory = HEARTH_AUTO, .kv_disk = HEARTH_AUTO};
 }
 
 static bool parse_preload(const char *text, weights_preload *out, err *e) {
@@ -76,7 +77,7 @@ static bool open_model(hearth_engine *en, const hearth_engine_options *o, err *e
     if (o->context > p->n_context)
         return err_set(e, HEARTH_ARGUMENT, "a context of %d is more than the %d the model was trained for", o->context, p->n_context);
     en->pool = pool_new(o->threads, e);
-    return en->pool && open_weights(en, k, o, e);
+    return en->pool && open_weights(en, k, o, e) && recall_open(en, o, e);
 }
 
 hearth_engine *hearth_engine_open(const char *path, const hearth_engine_options *options, hearth_error *error) {
@@ -109,6 +110,7 @@ hearth_engine *hearth_engine_open(const char *path, const hearth_engine_options 
 
 void hearth_engine_close(hearth_engine *en) {
     if (!en) return;
+    recall_close(en);
     weights_close(en->cache);
     pool_free(en->pool);
     if (en->has_model) model_free(&en->model);

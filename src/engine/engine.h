@@ -6,7 +6,9 @@
 
 #include "engine/grammar.h"
 #include "hearth.h"
+#include "kv/cache.h"
 #include "model/model.h"
+#include "store/store.h"
 #include "text/jinja.h"
 #include "text/tokenizer.h"
 
@@ -21,6 +23,12 @@ struct hearth_engine {
     pool *pool;
     int n_context;
     char *architecture, *name, *template_text;
+    /* conversations: recall.h */
+    kv_cache *kv_cache;  /* NULL: nothing is kept */
+    store *store;        /* NULL: not on disk, for the reason in store_problem if it was asked for */
+    err store_problem;
+    char kv_model[33];
+    buf kv_format;
     pthread_mutex_t grammar_lock;
     grammar_vocab *grammar_vocab; /* made with the first grammar */
 };
@@ -33,6 +41,16 @@ struct hearth_session {
     float *logits;
     bool logits_valid;
     bool long_context; /* which rotation frequencies kv was computed with */
+    char *tenant, *agent; /* or NULL */
+    char tag[17];         /* of the tenant */
+    int lock;             /* on the agent; -1: none */
+    int64_t created;
+    char *note;
+    size_t note_len;
+    bool changed;         /* since the agent was last saved */
 };
+
+/* Has the agent of a session, if it has one, written soon. */
+bool session_save(hearth_session *s, err *e);
 
 #endif

@@ -88,5 +88,7 @@ bool hearth_generate(hearth_session *session, hearth_sampler *sampler, const hea
               generate(&g, (size_t)g.engine->n_context, result, e);
     stop_close(&g.filter);
     buf_free(&g.text);
+    /* A turn is over: it is saved behind the work. Should memory be short, the session still knows that it has changed. */
+    if (session->changed) session_save(session, NULL);
     return ok;
 }

@@ -1,10 +1,11 @@
 /* session.c: one conversation. */
-#include "engine/engine.h"
-
+#include <stdio.h>
 #include <string.h>
+#include <time.h>
 
-hearth_session *hearth_session_new(hearth_engine *en, hearth_error *e) {
-    err_clear(e);
+#include "engine/recall.h"
+
+static hearth_session *new_session(hearth_engine *en, const char *tenant, err *e) {
     if (!en->has_model) {
         err_set(e, HEARTH_ARGUMENT, "the engine was opened for its vocabulary only");
         return NULL;
@@ -13,20 +14,37 @@ hearth_session *hearth_session_new(hearth_engine *en, hearth_error *e) {
     if (!s) return NULL;
     s->engine = en;
     s->run.pool = en->pool;
-    s->kv.layout = &en->model.kv;
+    s->lock = -1;
+    if (tenant && *tenant) s->tenant = mem_strndup(tenant, strlen(tenant), e);
+    recall_start(en, &s->kv, s->tenant, false);
     s->logits = mem_aligned((size_t)en->model.params.n_vocab, sizeof *s->logits, e);
-    if (!s->logits) {
+    if (!s->logits || (tenant && *tenant && !s->tenant)) {
         hearth_session_free(s);
         return NULL;
     }
     return s;
 }
 
+hearth_session *hearth_session_new(hearth_engine *en, hearth_error *e) {
+    err_clear(e);
+    return new_session(en, NULL, e);
+}
+
 void hearth_session_free(hearth_session *s) {
     if (!s) return;
+    if (s->agent) {
+        /* Whoever opens the agent next must find what is being written. */
+        if (s->changed) session_save(s, NULL);
+        store_flush(s->engine->store, NULL);
+        store_release(s->lock);
+    }
+    if (s->kv.length <= s->tokens.n) kv_seq_keep_tail(&s->kv, s->tokens.ids);
     kv_seq_free(&s->kv);
     model_run_free(&s->run);
     token_list_free(&s->tokens);
+    mem_free(s->tenant);
+    mem_free(s->agent);
+    mem_free(s->note);
     mem_free(s->logits);
     mem_free(s);
 }
@@ -39,6 +57,7 @@ static bool compute(hearth_session *s, err *e) {
         bool end = (size_t)n == left;
         model_part part = {.kv = &s->kv, .tokens = s->tokens.ids + s->kv.length, .n = n, .n_logits = end ? 1 : 0, .long_context = s->long_context};
         if (!model_forward(&s->engine->model, &s->run, &part, 1, s->logits, e)) return false;
+        recall_keep(s->engine, &s->kv, s->tokens.ids);
     }
     s->logits_valid = true;
     return true;
@@ -51,7 +70,8 @@ static void choose_frequencies(hearth_session *s) {
     bool now = m->rope.full_long && s->tokens.n > (size_t)m->params.original_context;
     if (now == s->long_context) return;
     s->long_context = now;
-    kv_seq_truncate(&s->kv, 0);
+    kv_seq_free(&s->kv);
+    recall_start(s->engine, &s->kv, s->tenant, now);
 }
 
 bool hearth_session_append(hearth_session *s, const int32_t *tokens, size_t n, hearth_error *error) {
@@ -65,7 +85,10 @@ bool hearth_session_append(hearth_session *s, const int32_t *tokens, size_t n, h
     for (size_t i = 0; ok && i < n; i++) ok = token_list_add(&s->tokens, tokens[i], e);
     if (ok) {
         choose_frequencies(s);
+        /* The last token is computed in any case, for its logits. */
+        recall_find(s->engine, &s->kv, s->tokens.ids, s->tokens.n - 1);
         ok = compute(s, e);
+        s->changed = true;
     }
     if (!ok) {
         s->tokens.n = before;
@@ -94,8 +117,161 @@ bool hearth_session_rewind(hearth_session *s, size_t position, hearth_error *e) 
         return err_set(e, HEARTH_ARGUMENT, "cannot rewind to %zu: the session has only %zu tokens", position, s->tokens.n);
     if (position == s->tokens.n) return true;
     s->tokens.n = position;
+    s->changed = true;
     kv_seq_truncate(&s->kv, position);
     s->logits_valid = false;
     choose_frequencies(s);
     return true;
+}
+
+/* ---- agents ---- */
+
+/* Takes over what is stored: the tokens, and their keys and values as far as they are known. */
+static bool take_over(hearth_session *s, agent *a, err *e) {
+    const hearth_engine *en = s->engine;
+    if (a->n_tokens && strcmp(a->model, en->kv_model) != 0)
+        return err_set(e, HEARTH_ARGUMENT, "the agent '%s' belongs to another model: open it with that one, or use another name", s->agent);
+    if (a->n_tokens > (size_t)en->n_context)
+        return err_set(e, HEARTH_LIMIT, "the agent '%s' has %zu tokens, but the context is only %d", s->agent, a->n_tokens, en->n_context);
+    for (size_t i = 0; i < a->n_tokens; i++) {
+        if (a->tokens[i] < 0 || a->tokens[i] >= en->model.params.n_vocab)
+            return err_set(e, HEARTH_FORMAT, "the agent '%s' holds a token that the model does not have", s->agent);
+        if (!token_list_add(&s->tokens, a->tokens[i], e)) return false;
+    }
+    s->note = a->note, s->note_len = a->note_len;
+    a->note = NULL;
+    if (a->created) s->created = a->created;
+    choose_frequencies(s);
+    size_t full = s->tokens.n / KV_BLOCK * KV_BLOCK;
+    bool tail = a->tail && kv_name_equal(&a->root, &s->kv.chain.root);
+    recall_find(s->engine, &s->kv, s->tokens.ids, tail ? full : s->tokens.n);
+    if (tail && s->kv.length == full) {
+        if (!kv_seq_reserve(&s->kv, (size_t)a->n_tail, e)) return false;
+        kv_unpack(s->kv.layout, a->tail, a->n_tail, s->kv.blocks[full / KV_BLOCK]);
+        s->kv.length = s->tokens.n;
+    }
+    return true;
+}
+
+hearth_session *hearth_session_open(hearth_engine *en, const char *name, const char *tenant, hearth_error *error) {
+    err local = {0}, *e = error ? error : &local;
+    err_clear(e);
+    if (name && !en->store) {
+        err_set(e, en->store_problem.code ? en->store_problem.code : HEARTH_ARGUMENT, "there is no store to keep the agent in%s%s", en->store_problem.code ? ": " : "",
+                en->store_problem.text);
+        return NULL;
+    }
+    hearth_session *s = new_session(en, tenant, e);
+    if (!s || !name) return s;
+    agent a = {0};
+    agent_tag(tenant, s->tag);
+    s->created = (int64_t)time(NULL);
+    bool ok = store_take(en->store, name, s->tag, &a, &s->lock, e);
+    if (ok) {
+        s->agent = mem_strndup(name, strlen(name), e);
+        ok = s->agent && take_over(s, &a, e);
+    }
+    s->changed = false;
+    agent_free(&a);
+    if (ok) return s;
+    if (!s->agent) store_release(s->lock);
+    hearth_session_free(s);
+    return NULL;
+}
+
+hearth_session *hearth_session_fork(hearth_session *s, hearth_error *error) {
+    err local = {0}, *e = error ? error : &local;
+    err_clear(e);
+    hearth_session *f = new_session(s->engine, s->tenant, e);
+    if (!f) return NULL;
+    bool ok = true;
+    for (size_t i = 0; ok && i < s->tokens.n; i++) ok = token_list_add(&f->tokens, s->tokens.ids[i], e);
+    kv_seq_free(&f->kv);
+    if (!ok || !kv_seq_fork(&f->kv, &s->kv, e)) {
+        hearth_session_free(f);
+        return NULL;
+    }
+    f->long_context = s->long_context;
+    f->logits_valid = s->logits_valid;
+    if (s->logits_valid) memcpy(f->logits, s->logits, (size_t)s->engine->model.params.n_vocab * sizeof *f->logits);
+    return f;
+}
+
+bool session_save(hearth_session *s, err *e) {
+    if (!s->agent) return true;
+    const kv_layout *l = s->kv.layout;
+    agent a = {.created = s->created, .root = s->kv.chain.root, .head = s->kv.chain.root, .n_tokens = s->tokens.n, .note_len = s->note_len};
+    memcpy(a.tag, s->tag, sizeof a.tag);
+    snprintf(a.model, sizeof a.model, "%s", s->engine->kv_model);
+    if (s->kv.n_sealed) a.head = s->kv.held[s->kv.n_sealed - 1]->name;
+    if (s->kv.length == s->tokens.n) a.n_tail = (int)(s->tokens.n % KV_BLOCK);
+    a.tail_bytes = kv_packed_bytes(l, a.n_tail);
+    a.name = mem_strndup(s->agent, strlen(s->agent), e);
+    a.tokens = mem_alloc(s->tokens.n + 1, sizeof *a.tokens, e);
+    a.tail = a.n_tail ? mem_alloc(a.tail_bytes, 1, e) : NULL;
+    a.note = s->note_len ? mem_strndup(s->note, s->note_len, e) : NULL;
+    if (!a.name || !a.tokens || (a.n_tail && !a.tail) || (s->note_len && !a.note)) {
+        agent_free(&a);
+        return false;
+    }
+    if (s->tokens.n) memcpy(a.tokens, s->tokens.ids, s->tokens.n * sizeof *a.tokens);
+    if (a.n_tail) kv_pack(l, s->kv.blocks[s->tokens.n / KV_BLOCK], a.n_tail, a.tail);
+    /* What could not be written when it became full is tried again. */
+    for (size_t i = 0; i < s->kv.n_sealed; i++) store_put(s->engine->store, s->kv.held[i]);
+    if (!store_save(s->engine->store, &a, e)) return false;
+    s->changed = false;
+    return true;
+}
+
+bool hearth_session_save(hearth_session *s, hearth_error *error) {
+    err local = {0}, *e = error ? error : &local;
+    err_clear(e);
+    if (!s->agent) return err_set(e, HEARTH_ARGUMENT, "the session has no agent's name to be saved under");
+    return session_save(s, e) && store_flush(s->engine->store, e);
+}
+
+bool hearth_session_drop(hearth_session *s, hearth_error *error) {
+    err local = {0}, *e = error ? error : &local;
+    err_clear(e);
+    if (!s->agent) return err_set(e, HEARTH_ARGUMENT, "the session has no agent's name");
+    if (!store_remove(s->engine->store, s->agent, s->tag, e)) return false;
+    store_release(s->lock);
+    s->lock = -1;
+    mem_free(s->agent);
+    s->agent = NULL;
+    return true;
+}
+
+const char *hearth_session_note(const hearth_session *s, size_t *len) {
+    if (len) *len = s->note_len;
+    return s->note;
+}
+
+bool hearth_session_set_note(hearth_session *s, const char *note, size_t len, hearth_error *error) {
+    err local = {0}, *e = error ? error : &local;
+    err_clear(e);
+    char *copy = len ? mem_strndup(note, len, e) : NULL;
+    if (len && !copy) return false;
+    mem_free(s->note);
+    s->note = copy;
+    s->note_len = len;
+    s->changed = true;
+    return session_save(s, e);
+}
+
+hearth_kv_stats hearth_engine_kv(const hearth_engine *en) {
+    hearth_kv_stats o = {0};
+    if (en->kv_cache) {
+        kv_stats k = kv_cache_stats(en->kv_cache);
+        o = (hearth_kv_stats){.hot_blocks = k.blocks, .hot_bytes = k.bytes, .hot_budget = k.budget, .hot_evictions = k.evictions, .blocks_in_use = k.in_use,
+                              .lookups = k.lookups, .hits = k.hits, .tokens_asked = k.tokens_asked, .tokens_found = k.tokens_found, .tokens_loaded = k.tokens_loaded};
+    }
+    if (!en->store) return o;
+    store_stats s = store_get_stats(en->store);
+    o.store = true, o.degraded = s.degraded;
+    o.warm_blocks = s.disk.blocks, o.warm_bytes = s.disk.bytes, o.warm_budget = s.disk.budget, o.warm_evictions = s.disk.evictions, o.agents = s.disk.agents;
+    o.written_blocks = s.written_blocks, o.written_bytes = s.written_bytes, o.saves = s.saves, o.waiting = s.waiting, o.skipped = s.skipped;
+    o.failures = s.failures, o.damaged = s.damaged;
+    o.write_seconds = s.write_seconds, o.load_seconds = s.load_seconds, o.longest_write = s.longest_write, o.scan_seconds = s.disk.scan_seconds;
+    return o;
 }

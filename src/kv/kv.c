@@ -1,3 +1,4 @@
+/* kv.c: where things lie in a block. */
 #include "kv/kv.h"
 
 #include "quant/quant.h"
@@ -8,17 +9,16 @@ bool kv_layout_init(kv_layout *l, int n_layers, int type, err *e) {
     return l->layers != NULL;
 }
 
-/* Heads start on cache lines. */
-static size_t round_up(size_t n) { return (n + 63) & ~(size_t)63; }
+static size_t item_bytes(const kv_layout *l) { return l->type == QUANT_F32 ? 4 : 2; }
 
 bool kv_layout_set(kv_layout *l, int layer, int n_heads, int k_dim, int v_dim, bool shared_values, err *e) {
-    size_t item = l->type == QUANT_F32 ? 4 : 2;
+    _Static_assert(KV_BLOCK % 64 == 0, "heads start on cache lines");
     kv_layer *a = &l->layers[layer];
-    *a = (kv_layer){.n_heads = n_heads, .k_dim = k_dim, .v_dim = v_dim};
-    a->k_stride = (size_t)k_dim * item;
-    a->v_stride = shared_values ? a->k_stride : (size_t)v_dim * item;
-    a->k_head = round_up(a->k_stride * KV_BLOCK);
-    a->v_head = round_up(a->v_stride * KV_BLOCK);
+    *a = (kv_layer){.n_heads = n_heads, .k_dim = k_dim, .v_dim = v_dim, .shared_values = shared_values};
+    a->k_stride = (size_t)k_dim * item_bytes(l);
+    a->v_stride = shared_values ? a->k_stride : (size_t)v_dim * item_bytes(l);
+    a->k_head = a->k_stride * KV_BLOCK;
+    a->v_head = a->v_stride * KV_BLOCK;
     a->k_offset = l->block_bytes;
     a->v_offset = shared_values ? a->k_offset : a->k_offset + a->k_head * (size_t)n_heads;
     l->block_bytes = a->v_offset + (shared_values ? a->k_head : a->v_head) * (size_t)n_heads;
@@ -33,32 +33,28 @@ void kv_layout_free(kv_layout *l) {
 
 size_t kv_bytes_per_token(const kv_layout *l) { return l->block_bytes / KV_BLOCK; }
 
-bool kv_seq_reserve(kv_seq *s, size_t n, err *e) {
-    size_t need = (s->length + n + KV_BLOCK - 1) / KV_BLOCK;
-    if (need > s->cap) {
-        size_t cap = need + need / 2 + 4;
-        uint8_t **blocks = mem_realloc(s->blocks, cap, sizeof *blocks, e);
-        if (!blocks) return false;
-        s->blocks = blocks;
-        s->cap = cap;
+bool kv_layout_describe(const kv_layout *l, buf *out, err *e) {
+    bool ok = buf_addf(out, e, "%s block %d", l->type == QUANT_F32 ? "f32" : "f16", KV_BLOCK);
+    for (int i = 0; ok && i < l->n_layers; i++) {
+        const kv_layer *a = &l->layers[i];
+        ok = buf_addf(out, e, " %dx%d%s%d", a->n_heads, a->k_dim, a->shared_values ? "=" : "+", a->v_dim);
     }
-    while (s->n_blocks < need) {
-        uint8_t *b = mem_aligned(1, s->layout->block_bytes, e);
-        if (!b) return false;
-        s->blocks[s->n_blocks++] = b;
-    }
-    return true;
+    return ok;
 }
 
-void kv_seq_truncate(kv_seq *s, size_t length) {
-    if (length >= s->length) return;
-    s->length = length;
-    size_t need = (length + KV_BLOCK - 1) / KV_BLOCK;
-    while (s->n_blocks > need) mem_free(s->blocks[--s->n_blocks]);
+size_t kv_packed_bytes(const kv_layout *l, int n) { return l->block_bytes / KV_BLOCK * (size_t)n; }
+
+/* Copies every run of rows: one for each head of the keys and of the values. */
+static void walk(const kv_layout *l, uint8_t *block, int n, uint8_t *packed, bool to_block) {
+    for (int i = 0; i < l->n_layers; i++) {
+        const kv_layer *a = &l->layers[i];
+        for (int part = 0; part < (a->shared_values ? 1 : 2); part++) {
+            size_t rows = (size_t)n * (part ? a->v_stride : a->k_stride), head = part ? a->v_head : a->k_head;
+            uint8_t *at = block + (part ? a->v_offset : a->k_offset);
+            for (int h = 0; h < a->n_heads; h++, at += head, packed += rows) memcpy(to_block ? at : packed, to_block ? packed : at, rows);
+        }
+    }
 }
 
-void kv_seq_free(kv_seq *s) {
-    while (s->n_blocks > 0) mem_free(s->blocks[--s->n_blocks]);
-    mem_free(s->blocks);
-    *s = (kv_seq){.layout = s->layout};
-}
+void kv_pack(const kv_layout *l, const uint8_t *block, int n, uint8_t *out) { walk(l, (uint8_t *)block, n, out, false); }
+void kv_unpack(const kv_layout *l, const uint8_t *packed, int n, uint8_t *block) { walk(l, block, n, (uint8_t *)packed, true); }

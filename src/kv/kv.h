@@ -1,14 +1,21 @@
-/* kv.h: keys and values of one conversation, in fixed runs of tokens (blocks) that hold every layer. */
+/* kv.h: keys and values of conversations, in fixed runs of tokens (blocks) that hold every layer.
+ *
+ *   kv.c      where things lie in a block
+ *   name.c    the names of blocks
+ *   cache.c   the blocks in memory: the prefix tree, sharing, the budget
+ *   seq.c     one conversation: a list of blocks */
 #ifndef KV_KV_H
 #define KV_KV_H
 
 #include "base/mem.h"
+#include "kv/name.h"
 
 enum { KV_BLOCK = 64 }; /* tokens per block */
 
 /* Where a layer's keys and values lie in a block: [head][token][dimension]. */
 typedef struct kv_layer {
     int n_heads, k_dim, v_dim;
+    bool shared_values;          /* the values are part of the keys */
     size_t k_offset, v_offset;   /* of the first head, in bytes */
     size_t k_stride, v_stride;   /* between tokens */
     size_t k_head, v_head;       /* between heads */
@@ -18,7 +25,7 @@ typedef struct kv_layout {
     int type; /* QUANT_F32 or QUANT_F16 */
     int n_layers;
     kv_layer *layers;
-    size_t block_bytes;
+    size_t block_bytes; /* of the keys and values of a block; its tokens follow them */
 } kv_layout;
 
 /* shared_values: the values are the first v_dim dimensions of the keys (latent attention) and take no room. */
@@ -26,19 +33,45 @@ bool kv_layout_init(kv_layout *l, int n_layers, int type, err *e);
 bool kv_layout_set(kv_layout *l, int layer, int n_heads, int k_dim, int v_dim, bool shared_values, err *e);
 void kv_layout_free(kv_layout *l);
 size_t kv_bytes_per_token(const kv_layout *l);
+/* The layout in words: part of the names of blocks, so that only blocks of one layout are ever taken for each other. */
+bool kv_layout_describe(const kv_layout *l, buf *out, err *e);
+/* The bytes of n tokens of every layer one after the other, without gaps: [layer][keys, values][head][token][dimension]. */
+size_t kv_packed_bytes(const kv_layout *l, int n);
+void kv_pack(const kv_layout *l, const uint8_t *block, int n, uint8_t *out);
+void kv_unpack(const kv_layout *l, const uint8_t *packed, int n, uint8_t *block);
 
+typedef struct kv_cache kv_cache;
+typedef struct kv_block kv_block;
+
+/* One conversation. With a cache its full blocks are shared with other conversations and outlive it; without one they are its own. */
 typedef struct kv_seq {
     const kv_layout *layout;
-    uint8_t **blocks;
+    kv_cache *cache;   /* or NULL */
+    kv_chain chain;    /* where the names start; set with the cache */
+    uint8_t **blocks;  /* the bytes of each block */
+    kv_block **held;   /* the blocks */
     size_t n_blocks, cap;
-    size_t length; /* tokens */
+    size_t n_sealed;   /* blocks from the start that are full, named and never written again */
+    size_t length;     /* tokens */
 } kv_seq;
 
-/* Makes room for n more tokens. The sequence is unchanged on failure. */
+/* Makes room for n more tokens that may be written. The sequence is unchanged on failure. */
 bool kv_seq_reserve(kv_seq *s, size_t n, err *e);
 /* Forgets every token from length on. */
 void kv_seq_truncate(kv_seq *s, size_t length);
 void kv_seq_free(kv_seq *s);
+/* An independent sequence with the same content; no keys or values are copied. to is overwritten. */
+bool kv_seq_fork(kv_seq *to, const kv_seq *from, err *e);
+/* Names the blocks that became full and shows them to others. tokens are those of the whole sequence. */
+void kv_seq_seal(kv_seq *s, const int32_t *tokens);
+/* Shows the partial last block to others too, for when this sequence ends. */
+void kv_seq_keep_tail(kv_seq *s, const int32_t *tokens);
+/* Takes what the cache knows of these n tokens in place of computing it; the sequence holds the first `length` of them. load (may be NULL) is
+ * asked for full blocks [first, first + n) that are not in memory: names[i + 1] is the name of block first + i, names[0] that of the parent of the first. It
+ * fills out[0..] with held blocks, their tokens after their bytes, and returns how many from the start it has. Returns by how many tokens the sequence has
+ * grown. */
+typedef size_t kv_load(void *user, const kv_name *names, size_t first, size_t n, kv_block **out);
+size_t kv_seq_find(kv_seq *s, const int32_t *tokens, size_t n, kv_load *load, void *user);
 
 static inline uint8_t *kv_key(const kv_seq *s, int layer, int head, size_t position) {
     const kv_layer *l = &s->layout->layers[layer];

@@ -1,0 +1,121 @@
+#include "engine/recall.h"
+
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "weights/folder.h"
+#include "weights/inner.h"
+
+/* ---- which model it is ---- */
+
+/* The weights alone do not tell: scales, windows and rotation come from elsewhere in the file. */
+static bool add_parameters(const model *m, buf *out, err *e) {
+    const model_params *p = &m->params;
+    size_t half = (size_t)p->n_rot / 2;
+    bool ok = buf_addf(out, e, "%s eps %a window %d rot %d original %d scales %a %a %a cap %a experts %d %d %d %d %d %a factor %a\n", p->arch->name, (double)p->eps, p->window,
+                       p->n_rot, p->original_context, (double)p->embed_scale, (double)p->residual_scale, (double)p->attention_scale, (double)p->attention_cap,
+                       p->n_used, p->n_groups, p->n_groups_used, (int)p->gating, (int)p->norm_chosen, (double)p->expert_scale, (double)m->rope.factor);
+    for (int i = 0; ok && i < p->n_layers; i++) {
+        const layer_params *l = &p->layers[i];
+        ok = buf_addf(out, e, "%d %d%d%d ", l->n_heads, l->windowed, l->rotated, l->experts);
+    }
+    const float *tables[] = {m->rope.full, m->rope.window, m->rope.full_long};
+    for (size_t i = 0; ok && i < 3; i++)
+        if (tables[i]) ok = buf_add(out, tables[i], half * sizeof(float), e);
+    return ok;
+}
+
+/* The hash of all weights, from the record of an earlier start where the file has not changed. */
+static bool find_weights(hearth_engine *en, const hearth_engine_options *o, hash128 *out, err *e) {
+    hash128 table = fingerprint_table(en->file);
+    char *folder = o->cache ? folder_path(o->cache_dir, NULL) : NULL;
+    bool ok = folder && folder_source_find(folder, en->file, table, out);
+    if (!ok) {
+        int64_t from = folder_now_ns();
+        ok = fingerprint_weights(en->file, en->pool, out, e);
+        if (ok && folder) folder_source_record(folder, en->file, table, *out, from, NULL);
+    }
+    mem_free(folder);
+    return ok;
+}
+
+static bool identify(hearth_engine *en, const hearth_engine_options *o, err *e) {
+    hash128 weights_hash = {0};
+    buf parameters = {0};
+    /* In memory there is only this model. */
+    bool ok = (!o->store || find_weights(en, o, &weights_hash, e)) && add_parameters(&en->model, &parameters, e) && kv_layout_describe(&en->model.kv, &en->kv_format, e);
+    if (ok) {
+        crypto_generichash_state h;
+        uint8_t id[16];
+        crypto_generichash_init(&h, NULL, 0, sizeof id);
+        crypto_generichash_update(&h, (const unsigned char *)&weights_hash, sizeof weights_hash);
+        crypto_generichash_update(&h, (const unsigned char *)parameters.data, parameters.len);
+        crypto_generichash_final(&h, id, sizeof id);
+        sodium_bin2hex(en->kv_model, sizeof en->kv_model, id, sizeof id);
+    }
+    buf_free(&parameters);
+    return ok;
+}
+
+/* ---- opening ---- */
+
+char *recall_folder(const char *given, err *e) {
+    if (given && *given) return mem_strndup(given, strlen(given), e);
+    const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
+    buf b = {0};
+    bool ok = data && *data == '/' ? buf_addf(&b, e, "%s/hearth/kv", data)
+              : home && *home == '/' ? buf_addf(&b, e, "%s/.local/share/hearth/kv", home)
+                                     : err_set(e, HEARTH_IO, "there is no folder for conversations: neither XDG_DATA_HOME nor HOME is set");
+    if (ok) return b.data;
+    buf_free(&b);
+    return NULL;
+}
+
+static void open_store(hearth_engine *en, const hearth_engine_options *o) {
+    err *why = &en->store_problem;
+    char *folder = recall_folder(o->store_dir, why);
+    if (folder) {
+        store_options so = {.folder = folder, .disk = o->kv_disk, .warn = o->warn, .warn_user = o->warn_user};
+        en->store = store_open(&so, en->kv_cache, &en->model.kv, en->kv_model, why);
+    }
+    mem_free(folder);
+    if (en->store || !o->warn) return;
+    char sentence[600];
+    snprintf(sentence, sizeof sentence, "conversations are kept in memory only: %s", why->text);
+    o->warn(o->warn_user, sentence);
+}
+
+bool recall_open(hearth_engine *en, const hearth_engine_options *o, err *e) {
+    if (o->kv_memory == 0 && !o->store) return true;
+    uint64_t memory = o->kv_memory == HEARTH_AUTO ? spare_memory() / 4 : o->kv_memory;
+    en->kv_cache = kv_cache_new(&en->model.kv, memory, e);
+    if (!en->kv_cache || !identify(en, o, e)) return false;
+    if (o->store) open_store(en, o);
+    return true;
+}
+
+void recall_close(hearth_engine *en) {
+    store_close(en->store);
+    kv_cache_free(en->kv_cache);
+    buf_free(&en->kv_format);
+}
+
+/* ---- sequences ---- */
+
+void recall_start(hearth_engine *en, kv_seq *seq, const char *tenant, bool long_context) {
+    *seq = (kv_seq){.layout = &en->model.kv, .cache = en->kv_cache};
+    if (en->kv_cache) seq->chain = kv_chain_make(tenant, en->kv_model, strlen(en->kv_model), en->kv_format.data, long_context);
+}
+
+size_t recall_find(hearth_engine *en, kv_seq *seq, const int32_t *tokens, size_t n) {
+    store_loader loader = {.store = en->store, .pool = en->pool};
+    return kv_seq_find(seq, tokens, n, en->store ? store_load : NULL, &loader);
+}
+
+void recall_keep(hearth_engine *en, kv_seq *seq, const int32_t *tokens) {
+    size_t before = seq->n_sealed;
+    kv_seq_seal(seq, tokens);
+    for (size_t i = before; en->store && i < seq->n_sealed; i++) store_put(en->store, seq->held[i]);
+}

@@ -1,0 +1,22 @@
+/* recall.h: what an engine remembers of conversations, in memory and on disk, for sessions and for whoever else computes on the engine.
+ *
+ * The use: set a sequence up with recall_start, before computing ask recall_find for what is known, after computing tell recall_keep. */
+#ifndef ENGINE_RECALL_H
+#define ENGINE_RECALL_H
+
+#include "engine/engine.h"
+
+/* Opens what the options ask for. A folder that cannot be used costs a warning, not the engine. */
+bool recall_open(hearth_engine *en, const hearth_engine_options *o, err *e);
+void recall_close(hearth_engine *en);
+/* The folder of the store when none is given; freed with mem_free. */
+char *recall_folder(const char *given, err *e);
+
+/* Makes seq a sequence of this engine for a tenant (NULL: none), empty. long_context: rotated with the frequencies for long texts. */
+void recall_start(hearth_engine *en, kv_seq *seq, const char *tenant, bool long_context);
+/* Takes what is known of the first n tokens. Returns how many more the sequence holds. */
+size_t recall_find(hearth_engine *en, kv_seq *seq, const int32_t *tokens, size_t n);
+/* Remembers what the sequence holds: tokens are its own. */
+void recall_keep(hearth_engine *en, kv_seq *seq, const int32_t *tokens);
+
+#endif

@@ -1,0 +1,400 @@
+#include "kv/cache.h"
+
+#include <pthread.h>
+#include <sodium.h>
+
+struct kv_cache {
+    const kv_layout *layout;
+    pthread_mutex_t lock;
+    kv_block **slots; /* by name */
+    size_t n_slots, n_named;
+    kv_block **heap;  /* those that may go, the one of least worth first; as large as slots */
+    size_t n_heap;
+    double clock;
+    kv_stats stats;
+};
+
+static size_t bytes_of(const kv_layout *l) { return l->block_bytes + KV_BLOCK * sizeof(int32_t); }
+
+kv_cache *kv_cache_new(const kv_layout *l, uint64_t budget, err *e) {
+    if (sodium_init() < 0) {
+        err_set(e, HEARTH_UNSUPPORTED, "the library for hashing cannot be started");
+        return NULL;
+    }
+    kv_cache *c = mem_zalloc(1, sizeof *c, e);
+    if (!c) return NULL;
+    c->layout = l;
+    c->n_slots = 64;
+    c->slots = mem_zalloc(c->n_slots, sizeof *c->slots, e);
+    c->heap = mem_alloc(c->n_slots, sizeof *c->heap, e);
+    c->stats.budget = budget;
+    c->stats.tree_bytes = c->stats.bytes = 2 * c->n_slots * sizeof(void *);
+    if (!c->slots || !c->heap) {
+        mem_free(c->slots), mem_free(c->heap), mem_free(c);
+        return NULL;
+    }
+    pthread_mutex_init(&c->lock, NULL);
+    return c;
+}
+
+/* ---- those that may go: a heap by worth ---- */
+
+static void heap_put(kv_cache *c, size_t at, kv_block *b) {
+    c->heap[at] = b;
+    b->heap_at = (uint32_t)at + 1;
+}
+
+static void heap_up(kv_cache *c, size_t at) {
+    kv_block *b = c->heap[at];
+    for (; at > 0 && c->heap[(at - 1) / 2]->worth > b->worth; at = (at - 1) / 2) heap_put(c, at, c->heap[(at - 1) / 2]);
+    heap_put(c, at, b);
+}
+
+static void heap_down(kv_cache *c, size_t at) {
+    kv_block *b = c->heap[at];
+    for (;;) {
+        size_t child = 2 * at + 1;
+        if (child >= c->n_heap) break;
+        if (child + 1 < c->n_heap && c->heap[child + 1]->worth < c->heap[child]->worth) child++;
+        if (c->heap[child]->worth >= b->worth) break;
+        heap_put(c, at, c->heap[child]);
+        at = child;
+    }
+    heap_put(c, at, b);
+}
+
+static void heap_remove(kv_cache *c, kv_block *b) {
+    size_t at = b->heap_at - 1;
+    b->heap_at = 0;
+    kv_block *last = c->heap[--c->n_heap];
+    if (last == b) return;
+    heap_put(c, at, last);
+    heap_up(c, at);
+    heap_down(c, last->heap_at - 1);
+}
+
+/* Keeps the heap true after a change of refs, children or worth. */
+static void reconsider(kv_cache *c, kv_block *b) {
+    bool may_go = b->in_tree && b->data && b->refs == 0 && !b->first_child;
+    if (b->heap_at) heap_remove(c, b);
+    if (!may_go) return;
+    heap_put(c, c->n_heap++, b);
+    heap_up(c, c->n_heap - 1);
+}
+
+/* What computing the block again would cost, in blocks at the start of a text: attention makes later ones dearer. One on disk costs a read. All blocks have
+ * the same size, so this is also the cost per byte. Use beyond a few times tells little. */
+static void touch(kv_cache *c, kv_block *b) {
+    if (b->hits < UINT16_MAX) b->hits++;
+    double cost = (1 + (double)b->index * KV_BLOCK / 8192) * b->n_tokens / KV_BLOCK;
+    if (b->durable) cost /= 16;
+    b->worth = c->clock + cost * (b->hits < 8 ? b->hits : 8);
+}
+
+/* ---- the table and the tree ---- */
+
+static size_t slot_of(const kv_cache *c, const kv_name *name) {
+    uint64_t h;
+    memcpy(&h, name, sizeof h);
+    return (size_t)h & (c->n_slots - 1);
+}
+
+static kv_block *lookup(const kv_cache *c, const kv_name *name) {
+    kv_block *b = c->slots[slot_of(c, name)];
+    while (b && !kv_name_equal(&b->name, name)) b = b->same_slot;
+    return b;
+}
+
+static bool grow(kv_cache *c) {
+    size_t n = 2 * c->n_slots;
+    kv_block **slots = mem_zalloc(n, sizeof *slots, NULL), **heap = slots ? mem_realloc(c->heap, n, sizeof *heap, NULL) : NULL;
+    if (!heap) {
+        mem_free(slots);
+        return false;
+    }
+    c->heap = heap;
+    kv_block **old = c->slots;
+    size_t n_old = c->n_slots;
+    c->slots = slots, c->n_slots = n;
+    for (size_t i = 0; i < n_old; i++)
+        for (kv_block *b = old[i], *next; b; b = next) {
+            next = b->same_slot;
+            size_t at = slot_of(c, &b->name);
+            b->same_slot = slots[at];
+            slots[at] = b;
+        }
+    mem_free(old);
+    c->stats.tree_bytes += 2 * n_old * sizeof(void *);
+    c->stats.bytes += 2 * n_old * sizeof(void *);
+    return true;
+}
+
+static void link_child(kv_block *parent, kv_block *b) {
+    b->parent = parent;
+    b->previous = NULL;
+    b->next = parent->first_child;
+    if (b->next) b->next->previous = b;
+    parent->first_child = b;
+}
+
+static void unlink_child(kv_block *b) {
+    if (b->previous) b->previous->next = b->next;
+    else b->parent->first_child = b->next;
+    if (b->next) b->next->previous = b->previous;
+    b->parent = b->next = b->previous = NULL;
+}
+
+static void add_to_table(kv_cache *c, kv_block *b, const kv_name *name) {
+    b->name = *name;
+    size_t at = slot_of(c, name);
+    b->same_slot = c->slots[at];
+    c->slots[at] = b;
+    b->in_tree = true;
+    c->n_named++;
+}
+
+static void free_block(kv_cache *c, const kv_layout *l, kv_block *b) {
+    if (c) c->stats.bytes -= sizeof *b + (b->data ? bytes_of(l) : 0);
+    if (b->owner) b->owner->release(b->owner);
+    else mem_free(b->data);
+    mem_free(b);
+}
+
+/* Out of the table and the tree; a root without children goes with its last child. */
+static void take_out(kv_cache *c, kv_block *b) {
+    kv_block **at = &c->slots[slot_of(c, &b->name)];
+    while (*at != b) at = &(*at)->same_slot;
+    *at = b->same_slot;
+    if (b->heap_at) heap_remove(c, b);
+    kv_block *parent = b->parent;
+    if (parent) unlink_child(b);
+    b->in_tree = false;
+    c->n_named--;
+    if (b->data) c->stats.blocks--;
+    c->stats.tree_bytes -= sizeof *b;
+    if (parent && !parent->first_child) {
+        if (parent->data) reconsider(c, parent);
+        else {
+            take_out(c, parent);
+            free_block(c, c->layout, parent);
+        }
+    }
+}
+
+static void make_room(kv_cache *c) {
+    while (c->stats.bytes > c->stats.budget && c->n_heap) {
+        kv_block *b = c->heap[0];
+        if (b->worth > c->clock) c->clock = b->worth;
+        take_out(c, b);
+        free_block(c, c->layout, b);
+        c->stats.evictions++;
+    }
+}
+
+void kv_cache_free(kv_cache *c) {
+    if (!c) return;
+    c->stats.budget = 0;
+    make_room(c);
+    pthread_mutex_destroy(&c->lock);
+    mem_free(c->slots);
+    mem_free(c->heap);
+    mem_free(c);
+}
+
+/* ---- blocks ---- */
+
+static kv_block *new_block(kv_cache *c, const kv_layout *l, uint8_t *data, kv_owner *owner, err *e) {
+    kv_block *b = mem_zalloc(1, sizeof *b, e);
+    if (!b) return NULL;
+    b->data = data;
+    b->owner = owner;
+    b->refs = 1;
+    if (!c) return b;
+    pthread_mutex_lock(&c->lock);
+    c->stats.bytes += sizeof *b + bytes_of(l);
+    c->stats.in_use++;
+    make_room(c);
+    pthread_mutex_unlock(&c->lock);
+    return b;
+}
+
+kv_block *kv_block_new(kv_cache *c, const kv_layout *l, err *e) {
+    uint8_t *data = mem_aligned(1, bytes_of(l), e);
+    kv_block *b = data ? new_block(c, l, data, NULL, e) : NULL;
+    if (!b) mem_free(data);
+    return b;
+}
+
+kv_block *kv_block_mapped(kv_cache *c, const kv_layout *l, const uint8_t *data, kv_owner *owner, err *e) {
+    return new_block(c, l, (uint8_t *)data, owner, e);
+}
+
+static void hold(kv_cache *c, kv_block *b) {
+    if (b->refs++ > 0) return;
+    c->stats.in_use++;
+    reconsider(c, b);
+}
+
+void kv_block_hold(kv_cache *c, kv_block *b) {
+    if (!c) {
+        b->refs++;
+        return;
+    }
+    pthread_mutex_lock(&c->lock);
+    hold(c, b);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void drop(kv_cache *c, kv_block *b) {
+    if (--b->refs > 0) return;
+    c->stats.in_use--;
+    if (b->in_tree) reconsider(c, b);
+    else free_block(c, c->layout, b);
+    make_room(c);
+}
+
+void kv_block_drop(kv_cache *c, kv_block *b) {
+    if (!c) {
+        if (--b->refs == 0) free_block(NULL, NULL, b);
+        return;
+    }
+    pthread_mutex_lock(&c->lock);
+    drop(c, b);
+    pthread_mutex_unlock(&c->lock);
+}
+
+bool kv_block_writable(kv_cache *c, kv_block *b) {
+    if (b->owner) return false;
+    if (!c) return b->refs == 1;
+    pthread_mutex_lock(&c->lock);
+    bool mine = b->refs == 1 && (!b->in_tree || (b->n_tokens < KV_BLOCK && !b->first_child));
+    if (mine && b->in_tree) take_out(c, b);
+    pthread_mutex_unlock(&c->lock);
+    return mine;
+}
+
+/* The node below which blocks named from parent hang; made when it is a root that is not there yet. */
+static kv_block *find_parent(kv_cache *c, const kv_name *name, bool is_root) {
+    kv_block *p = lookup(c, name);
+    if (p || !is_root) return p;
+    if (c->n_named >= c->n_slots && !grow(c)) return NULL;
+    p = mem_zalloc(1, sizeof *p, NULL);
+    if (!p) return NULL;
+    c->stats.bytes += sizeof *p;
+    c->stats.tree_bytes += sizeof *p;
+    add_to_table(c, p, name);
+    return p;
+}
+
+/* A tail that the new block begins with is no longer of use. */
+static void drop_shorter(kv_cache *c, const kv_block *b) {
+    const int32_t *tokens = kv_block_tokens(c->layout, b);
+    kv_block *s = b->next;
+    for (int i = 0; s && i < KV_SIBLINGS; i++) {
+        kv_block *next = s->next;
+        if (s->n_tokens < b->n_tokens && s->refs == 0 && memcmp(kv_block_tokens(c->layout, s), tokens, s->n_tokens * sizeof *tokens) == 0) {
+            take_out(c, s);
+            free_block(c, c->layout, s);
+        }
+        s = next;
+    }
+}
+
+kv_block *kv_cache_insert(kv_cache *c, kv_block *b, const kv_name *name, const kv_name *parent, uint32_t index, int n_tokens) {
+    pthread_mutex_lock(&c->lock);
+    kv_block *there = lookup(c, name);
+    if (there) {
+        touch(c, there);
+        if (there != b) {
+            hold(c, there);
+            drop(c, b);
+        }
+        pthread_mutex_unlock(&c->lock);
+        return there;
+    }
+    kv_block *p = b->in_tree ? NULL : find_parent(c, parent, index == 0);
+    if (p && (c->n_named < c->n_slots || grow(c))) {
+        b->index = index;
+        b->n_tokens = (uint8_t)n_tokens;
+        b->hits = 0;
+        touch(c, b);
+        add_to_table(c, b, name);
+        c->stats.blocks++;
+        c->stats.tree_bytes += sizeof *b;
+        link_child(p, b);
+        reconsider(c, p);
+        drop_shorter(c, b);
+    } else if (p && !p->data && !p->first_child) {
+        take_out(c, p);
+        free_block(c, c->layout, p);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return b;
+}
+
+/* The last used one comes first among its siblings. */
+static kv_block *found(kv_cache *c, kv_block *b) {
+    if (b->parent && b->previous) {
+        kv_block *p = b->parent;
+        unlink_child(b);
+        link_child(p, b);
+    }
+    touch(c, b);
+    hold(c, b);
+    return b;
+}
+
+kv_block *kv_cache_find(kv_cache *c, const kv_name *name) {
+    pthread_mutex_lock(&c->lock);
+    kv_block *b = lookup(c, name);
+    if (b) b = b->data && b->n_tokens == KV_BLOCK ? found(c, b) : NULL;
+    pthread_mutex_unlock(&c->lock);
+    return b;
+}
+
+kv_block *kv_cache_find_part(kv_cache *c, const kv_name *parent, const int32_t *tokens, size_t n, size_t least, size_t *matched) {
+    pthread_mutex_lock(&c->lock);
+    kv_block *p = lookup(c, parent), *best = NULL;
+    int looked = 0;
+    *matched = 0;
+    for (kv_block *b = p ? p->first_child : NULL; b && looked < KV_SIBLINGS; b = b->next, looked++) {
+        const int32_t *have = kv_block_tokens(c->layout, b);
+        size_t same = 0;
+        while (same < n && same < b->n_tokens && have[same] == tokens[same]) same++;
+        if (same > *matched) *matched = same, best = b;
+    }
+    if (best && *matched >= least) best = found(c, best);
+    else best = NULL, *matched = 0;
+    pthread_mutex_unlock(&c->lock);
+    return best;
+}
+
+void kv_cache_set_durable(kv_cache *c, kv_block *b) {
+    pthread_mutex_lock(&c->lock);
+    b->durable = true;
+    pthread_mutex_unlock(&c->lock);
+}
+
+bool kv_cache_durable(kv_cache *c, const kv_block *b) {
+    pthread_mutex_lock(&c->lock);
+    bool is = b->durable;
+    pthread_mutex_unlock(&c->lock);
+    return is;
+}
+
+kv_stats kv_cache_stats(kv_cache *c) {
+    pthread_mutex_lock(&c->lock);
+    kv_stats s = c->stats;
+    pthread_mutex_unlock(&c->lock);
+    return s;
+}
+
+void kv_cache_count(kv_cache *c, size_t asked, size_t n_found, size_t loaded) {
+    pthread_mutex_lock(&c->lock);
+    c->stats.lookups++;
+    c->stats.hits += n_found > 0;
+    c->stats.tokens_asked += asked;
+    c->stats.tokens_found += n_found;
+    c->stats.tokens_loaded += loaded;
+    pthread_mutex_unlock(&c->lock);
+}

@@ -1,0 +1,75 @@
+/* cache.h: the blocks in memory. Every block that a sequence of this cache holds is counted against one budget; full ones, and the tails of ended
+ * conversations, stay in a prefix tree after their last user has gone, until their room is needed.
+ *
+ * Who goes first: of the blocks that nobody holds and nothing in memory builds on, the one that saves the least compute per byte, aged by use: a block's worth is
+ * the clock at its last use plus what computing it again would cost; the clock is the worth of the last one that went. A block in use never goes. A need
+ * beyond the budget is served all the same, and what is over is given back as soon as it is free.
+ *
+ * May be used from several threads. */
+#ifndef KV_CACHE_H
+#define KV_CACHE_H
+
+#include "kv/kv.h"
+
+/* What bytes belong to when they are not the block's own, such as a mapped file. */
+typedef struct kv_owner {
+    void (*release)(struct kv_owner *owner);
+} kv_owner;
+
+struct kv_block {
+    kv_name name;           /* once it is in the tree */
+    uint8_t *data;          /* block_bytes, then KV_BLOCK tokens; NULL for a root */
+    kv_owner *owner;        /* NULL: data is the block's own */
+    kv_block *parent, *first_child, *next, *previous; /* the tree; siblings with the last used one first */
+    kv_block *same_slot;    /* the table */
+    double worth;
+    uint32_t refs;
+    uint32_t index;         /* which block of the conversation */
+    uint32_t heap_at;       /* place among those that may go, plus one; 0: may not */
+    uint16_t hits;
+    uint8_t n_tokens;
+    bool in_tree, durable;  /* durable: it is on disk too */
+};
+
+/* budget: bytes of all blocks and of the tree. NULL on failure. The layout must outlive the cache. */
+kv_cache *kv_cache_new(const kv_layout *l, uint64_t budget, err *e);
+/* Everything held must have been dropped. Accepts NULL. */
+void kv_cache_free(kv_cache *c);
+
+/* A block with room for KV_BLOCK tokens, held once by the caller; c may be NULL. With an owner data is its bytes (block_bytes, then the tokens). On failure the
+ * owner is left alone. */
+kv_block *kv_block_new(kv_cache *c, const kv_layout *l, err *e);
+kv_block *kv_block_mapped(kv_cache *c, const kv_layout *l, const uint8_t *data, kv_owner *owner, err *e);
+void kv_block_hold(kv_cache *c, kv_block *b);
+void kv_block_drop(kv_cache *c, kv_block *b);
+static inline int32_t *kv_block_tokens(const kv_layout *l, const kv_block *b) { return (int32_t *)(void *)(b->data + l->block_bytes); }
+
+/* Whether the caller, who holds it, may write to it: nobody else holds or can find it. A tail that only the caller holds is taken out of the tree for this. */
+bool kv_block_writable(kv_cache *c, kv_block *b);
+
+/* Puts a held block with its tokens into the tree below its parent (the root's name for the first). When the name is there already the block is dropped and
+ * the one that is there is held in its place: returned is the one to use. It is b itself, not in the tree, when memory is short. */
+kv_block *kv_cache_insert(kv_cache *c, kv_block *b, const kv_name *name, const kv_name *parent, uint32_t index, int n_tokens);
+/* The block of that name, held, or NULL. */
+kv_block *kv_cache_find(kv_cache *c, const kv_name *name);
+/* Of the blocks below parent the one that shares most first tokens, at least `least`, with these n; held, or NULL. *matched is how many. Only the last
+ * KV_SIBLINGS used ones are looked at, so that the time is bounded. */
+enum { KV_SIBLINGS = 64 };
+kv_block *kv_cache_find_part(kv_cache *c, const kv_name *parent, const int32_t *tokens, size_t n, size_t least, size_t *matched);
+/* The block is on disk too, so that losing it costs less. */
+void kv_cache_set_durable(kv_cache *c, kv_block *b);
+bool kv_cache_durable(kv_cache *c, const kv_block *b);
+
+typedef struct kv_stats {
+    uint64_t budget, bytes;      /* bytes of all blocks and of the tree */
+    uint64_t blocks, in_use;     /* blocks that can be found; blocks that someone holds, tails too */
+    uint64_t tree_bytes;
+    uint64_t lookups, hits;      /* calls of kv_seq_find, and those that found something */
+    uint64_t tokens_asked, tokens_found, tokens_loaded; /* loaded: found by the load function */
+    uint64_t evictions;
+} kv_stats;
+kv_stats kv_cache_stats(kv_cache *c);
+/* For kv_seq_find. */
+void kv_cache_count(kv_cache *c, size_t asked, size_t found, size_t loaded);
+
+#endif

@@ -1,0 +1,176 @@
+#include "store/agent.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "quant/quant.h"
+#include "store/blockfile.h"
+#include "store/tensorfile.h"
+
+enum { MOST_TOKENS = 1 << 28 };
+
+void agent_free(agent *a) {
+    mem_free(a->name);
+    mem_free(a->tokens);
+    mem_free(a->tail);
+    mem_free(a->note);
+    *a = (agent){0};
+}
+
+void agent_tag(const char *tenant, char out[17]) {
+    out[0] = 0;
+    if (!tenant || !*tenant) return;
+    uint8_t hash[16];
+    crypto_generichash(hash, sizeof hash, (const unsigned char *)tenant, strlen(tenant), (const unsigned char *)"hearth agent tag", 16);
+    sodium_bin2hex(out, 17, hash, 8);
+}
+
+/* ---- writing ---- */
+
+static bool make_header(tensor_header *h, const agent *a, const kv_layout *l, int n_tail, err *e) {
+    char root[65], head[65], created[24], length[24];
+    kv_name_text(&a->root, root);
+    kv_name_text(&a->head, head);
+    snprintf(created, sizeof created, "%" PRId64, a->created);
+    snprintf(length, sizeof length, "%zu", a->n_tokens);
+    bool ok = tensor_meta(h, "format", "hearth-agent", e) && tensor_meta(h, "version", "1", e) && tensor_meta(h, "head", head, e) &&
+              tensor_meta(h, "root", root, e) && tensor_meta(h, "model", a->model, e) && tensor_meta(h, "tenant", a->tag, e) &&
+              tensor_meta(h, "created", created, e) && tensor_meta(h, "length", length, e) && tensor_meta_any(h, "name", a->name, e);
+    if (n_tail) ok = ok && blockfile_tensors(h, l, n_tail, e);
+    ok = ok && tensor_add(h, "tokens", "I32", 1, (int64_t[]){(int64_t)a->n_tokens}, 4, e);
+    if (a->note_len) ok = ok && tensor_add(h, "note", "U8", 1, (int64_t[]){(int64_t)a->note_len}, 1, e);
+    return ok && tensor_end(h, e);
+}
+
+static bool write_file(const char *path, const agent *a, const kv_layout *l, int n_tail, uint64_t *bytes, err *e) {
+    tensor_header h = {0};
+    size_t tail = n_tail ? a->tail_bytes : 0, tokens = a->n_tokens * sizeof *a->tokens;
+    bool ok = make_header(&h, a, l, n_tail, e);
+    uint8_t *data = ok ? mem_alloc(tail + tokens + a->note_len + 1, 1, e) : NULL;
+    ok = data != NULL;
+    if (ok) {
+        if (tail) memcpy(data, a->tail, tail);
+        if (tokens) memcpy(data + tail, a->tokens, tokens);
+        if (a->note_len) memcpy(data + tail + tokens, a->note, a->note_len);
+        *bytes = h.text.len + h.offset;
+        ok = tensor_write(path, &h, data, e);
+    }
+    mem_free(data);
+    buf_free(&h.text);
+    return ok;
+}
+
+bool agent_write(shelf *s, const agent *a, const kv_layout *l, err *e) {
+    char *path = shelf_agent_path(s, a->name, a->tag, ".safetensors", e);
+    if (!path) return false;
+    file_id old = {0};
+    uint64_t bytes = 0, reserved = a->tail_bytes + 16384;
+    if (!file_examine(path, &old, NULL)) old.size = 0;
+    bool room = a->n_tail && shelf_reserve(s, reserved, NULL);
+    bool ok = write_file(path, a, l, room ? a->n_tail : 0, &bytes, e);
+    if (room) shelf_put_done(s, NULL, reserved, false);
+    if (ok) shelf_agent_bytes(s, old.size, bytes);
+    mem_free(path);
+    return ok;
+}
+
+/* ---- reading ---- */
+
+static const char *text_of(const json_t *meta, const char *key) {
+    const char *text = json_string_value(json_object_get(meta, key));
+    return text ? text : "";
+}
+
+/* Bytes [*from, *to) of the data, as the header says of a tensor with one dimension; false when it says nothing sound. */
+static bool range_of(const json_t *root, const char *name, size_t item, size_t data_bytes, size_t *from, size_t *n) {
+    const json_t *t = json_object_get(root, name), *offsets = json_object_get(t, "data_offsets"), *shape = json_object_get(t, "shape");
+    if (json_array_size(offsets) != 2 || json_array_size(shape) != 1) return false;
+    json_int_t a = json_integer_value(json_array_get(offsets, 0)), b = json_integer_value(json_array_get(offsets, 1));
+    json_int_t count = json_integer_value(json_array_get(shape, 0));
+    if (a < 0 || b < a || (uint64_t)b > data_bytes || count < 0 || (uint64_t)count > MOST_TOKENS || (uint64_t)count * item != (uint64_t)(b - a)) return false;
+    *from = (size_t)a;
+    *n = (size_t)count;
+    return true;
+}
+
+static bool parse_meta(const json_t *meta, agent *out, err *e) {
+    const char *root = text_of(meta, "root"), *head = text_of(meta, "head"), *name = text_of(meta, "name");
+    if (strcmp(text_of(meta, "format"), "hearth-agent") != 0) return err_set(e, HEARTH_FORMAT, "it is not the file of an agent");
+    if (strcmp(text_of(meta, "version"), "1") != 0) return err_set(e, HEARTH_FORMAT, "it was written by another version of hearth");
+    if (!kv_name_parse(root, strlen(root), &out->root) || !kv_name_parse(head, strlen(head), &out->head) || !*name || strlen(text_of(meta, "model")) > 64 ||
+        strlen(text_of(meta, "tenant")) > 16)
+        return err_set(e, HEARTH_FORMAT, "its header does not say whose it is");
+    snprintf(out->model, sizeof out->model, "%s", text_of(meta, "model"));
+    snprintf(out->tag, sizeof out->tag, "%s", text_of(meta, "tenant"));
+    out->created = strtoll(text_of(meta, "created"), NULL, 10);
+    out->name = mem_strndup(name, strlen(name), e);
+    return out->name != NULL;
+}
+
+/* The tail is what lies before the tokens; its header must be the one that would be written for it now. */
+static bool take_tail(const file_map *m, size_t header_end, size_t tail_bytes, const kv_layout *l, agent *out, err *e) {
+    int n = (int)(out->n_tokens % KV_BLOCK);
+    if (tail_bytes == 0 || n == 0 || kv_packed_bytes(l, n) != tail_bytes) return true;
+    tensor_header h = {0};
+    bool ok = make_header(&h, out, l, n, e);
+    if (ok && h.text.len == header_end &&
+        memcmp(h.text.data + TENSOR_SUM_AT + TENSOR_SUM_DIGITS, m->data + TENSOR_SUM_AT + TENSOR_SUM_DIGITS, header_end - TENSOR_SUM_AT - TENSOR_SUM_DIGITS) == 0) {
+        out->tail = mem_alloc(tail_bytes, 1, e);
+        ok = out->tail != NULL;
+        if (ok) {
+            memcpy(out->tail, m->data + header_end, tail_bytes);
+            out->n_tail = n;
+            out->tail_bytes = tail_bytes;
+        }
+    }
+    buf_free(&h.text);
+    return ok;
+}
+
+static bool parse(const file_map *m, size_t header_end, const kv_layout *l, agent *out, err *e) {
+    json_t *root = json_loadb((const char *)m->data + 8, header_end - 8, JSON_REJECT_DUPLICATES, NULL);
+    size_t data = m->size - header_end, at = 0, note_at = 0;
+    const uint8_t *bytes = m->data + header_end;
+    bool ok = root && parse_meta(json_object_get(root, "__metadata__"), out, e);
+    if (ok && !range_of(root, "tokens", 4, data, &at, &out->n_tokens)) ok = err_set(e, HEARTH_FORMAT, "its header does not say where the tokens are");
+    if (ok && json_object_get(root, "note") && !range_of(root, "note", 1, data, &note_at, &out->note_len))
+        ok = err_set(e, HEARTH_FORMAT, "its header does not say where the note is");
+    if (!root) err_set(e, HEARTH_FORMAT, "its header is not JSON");
+    json_decref(root);
+    if (!ok) return false;
+    out->tokens = mem_alloc(out->n_tokens + 1, sizeof *out->tokens, e);
+    out->note = out->note_len ? mem_strndup((const char *)bytes + note_at, out->note_len, e) : NULL;
+    if (!out->tokens || (out->note_len && !out->note)) return false;
+    memcpy(out->tokens, bytes + at, out->n_tokens * sizeof *out->tokens);
+    return !l || take_tail(m, header_end, at, l, out, e);
+}
+
+bool agent_read(const char *path, const kv_layout *l, agent *out, err *e) {
+    *out = (agent){0};
+    file_map m;
+    size_t header_end = 0;
+    if (!file_map_open(&m, path, e)) return false;
+    bool ok = tensor_check(&m, &header_end, e) && parse(&m, header_end, l, out, e);
+    out->used = m.id.modified_ns / 1000000000;
+    out->bytes = m.id.size;
+    file_map_close(&m);
+    if (!ok) agent_free(out);
+    return ok;
+}
+
+bool agent_read_head(const char *path, kv_name *head, err *e) {
+    static const char before[] = "\",\"format\":\"hearth-agent\",\"version\":\"1\",\"head\":\"";
+    file_map m;
+    size_t header_end = 0, at = TENSOR_SUM_AT + TENSOR_SUM_DIGITS;
+    if (!file_map_open(&m, path, e)) return false;
+    bool ok = tensor_check_start(&m, &header_end, e);
+    if (ok && (header_end < at + strlen(before) + 64 || memcmp(m.data + at, before, strlen(before)) != 0 ||
+               !kv_name_parse((const char *)m.data + at + strlen(before), 64, head)))
+        ok = err_set(e, HEARTH_FORMAT, "it is not the file of an agent");
+    file_map_close(&m);
+    return ok;
+}

@@ -1,0 +1,80 @@
+#include "store/blockfile.h"
+
+#include <stdio.h>
+
+#include "quant/quant.h"
+
+bool blockfile_tensors(tensor_header *h, const kv_layout *l, int n, err *e) {
+    const char *type = l->type == QUANT_F32 ? "F32" : "F16";
+    size_t item = l->type == QUANT_F32 ? 4 : 2;
+    bool ok = true;
+    for (int i = 0; ok && i < l->n_layers; i++) {
+        const kv_layer *a = &l->layers[i];
+        char name[48];
+        snprintf(name, sizeof name, "layers.%d.k", i);
+        ok = tensor_add(h, name, type, 3, (int64_t[]){a->n_heads, n, a->k_dim}, item, e);
+        snprintf(name, sizeof name, "layers.%d.v", i);
+        if (!a->shared_values) ok = ok && tensor_add(h, name, type, 3, (int64_t[]){a->n_heads, n, a->v_dim}, item, e);
+    }
+    return ok;
+}
+
+bool blockfile_header(tensor_header *h, const kv_layout *l, const char *model, const shelf_key *key, const kv_name *parent, err *e) {
+    char name[65], above[65], index[16];
+    kv_name_text(&key->name, name);
+    kv_name_text(parent, above);
+    snprintf(index, sizeof index, "%u", key->index);
+    return tensor_meta(h, "format", "hearth-kv", e) && tensor_meta(h, "version", "1", e) && tensor_meta(h, "name", name, e) &&
+           tensor_meta(h, "parent", above, e) && tensor_meta(h, "index", index, e) && tensor_meta(h, "model", model, e) && blockfile_tensors(h, l, KV_BLOCK, e) &&
+           tensor_add(h, "tokens", "I32", 1, (int64_t[]){KV_BLOCK}, 4, e) && tensor_end(h, e);
+}
+
+bool blockfile_write(const char *path, tensor_header *h, const kv_block *b, err *e) { return tensor_write(path, h, b->data, e); }
+
+/* A mapping that a block's bytes lie in. */
+typedef struct mapped {
+    kv_owner owner;
+    file_map map;
+} mapped;
+
+static void unmap(kv_owner *o) {
+    mapped *m = (mapped *)o;
+    file_map_close(&m->map);
+    mem_free(m);
+}
+
+static bool as_expected(const file_map *m, const tensor_header *x, err *e) {
+    size_t header_end = 0, after = TENSOR_SUM_AT + TENSOR_SUM_DIGITS;
+    if (!tensor_check(m, &header_end, e)) return false;
+    if (header_end != x->text.len || m->size != header_end + x->offset || memcmp(m->data, x->text.data, TENSOR_SUM_AT) != 0 ||
+        memcmp(m->data + after, x->text.data + after, header_end - after) != 0)
+        return err_set(e, HEARTH_FORMAT, "it is of another version or layout than its name says");
+    return true;
+}
+
+kv_block *blockfile_read(const char *path, const tensor_header *expected, kv_cache *c, const kv_layout *l, err *e) {
+    mapped *m = mem_zalloc(1, sizeof *m, e);
+    if (!m) return NULL;
+    m->owner.release = unmap;
+    bool ok = file_map_open(&m->map, path, e);
+    if (ok) file_map_ahead(m->map.data, m->map.size);
+    ok = ok && as_expected(&m->map, expected, e);
+    const uint8_t *data = ok ? m->map.data + expected->text.len : NULL;
+    kv_block *b = ok ? kv_block_mapped(c, l, data, &m->owner, e) : NULL;
+    if (!b) unmap(&m->owner);
+    return b;
+}
+
+bool blockfile_verify(const char *path, const shelf_key *key, err *e) {
+    file_map m;
+    size_t header_end = 0;
+    char name[65], start[160];
+    kv_name_text(&key->name, name);
+    int n = snprintf(start, sizeof start, "\",\"format\":\"hearth-kv\",\"version\":\"1\",\"name\":\"%s\",", name);
+    if (!file_map_open(&m, path, e)) return false;
+    bool ok = tensor_check(&m, &header_end, e);
+    if (ok && (header_end < TENSOR_SUM_AT + TENSOR_SUM_DIGITS + (size_t)n || memcmp(m.data + TENSOR_SUM_AT + TENSOR_SUM_DIGITS, start, (size_t)n) != 0))
+        ok = err_set(e, HEARTH_FORMAT, "it is of another version or block than its name says");
+    file_map_close(&m);
+    return ok;
+}

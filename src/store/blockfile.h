@@ -1,0 +1,22 @@
+/* blockfile.h: the file of a block. Its header is known to the byte from the block's name and the layout, so that reading is a comparison: a file that is not
+ * exactly what this build would write for that block is not used. */
+#ifndef STORE_BLOCKFILE_H
+#define STORE_BLOCKFILE_H
+
+#include "kv/cache.h"
+#include "store/shelf.h"
+#include "store/tensorfile.h"
+
+/* Adds the keys and values of n tokens of every layer, in the order of a block. */
+bool blockfile_tensors(tensor_header *h, const kv_layout *l, int n, err *e);
+
+/* The header of a block's file. model is the fingerprint in digits. */
+bool blockfile_header(tensor_header *h, const kv_layout *l, const char *model, const shelf_key *key, const kv_name *parent, err *e);
+/* Writes block b; room must have been reserved. */
+bool blockfile_write(const char *path, tensor_header *h, const kv_block *b, err *e);
+/* The block in the file, held, its bytes in the mapping. NULL with HEARTH_FORMAT when the file is not whole or not what is expected. */
+kv_block *blockfile_read(const char *path, const tensor_header *expected, kv_cache *c, const kv_layout *l, err *e);
+/* Checks a file without knowing the model: that it is whole and says of itself what its name says. */
+bool blockfile_verify(const char *path, const shelf_key *key, err *e);
+
+#endif

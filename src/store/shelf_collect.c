@@ -1,0 +1,239 @@
+/* shelf_collect.c: making room, and taking away what is of no use. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/agent.h"
+#include "store/shelf_inner.h"
+
+enum { GRACE = 60, ORPHAN_GRACE = 600, MOST_BAD = 16 }; /* seconds: others may be about to finish what looks unfinished */
+
+/* A block that may go. */
+typedef struct victim {
+    shelf_key key;
+    uint64_t bytes;
+    double worth;
+    uint32_t used, children;
+    bool pinned;
+} victim;
+
+typedef struct victims {
+    victim *items; /* by the start of the name */
+    size_t n;
+    size_t *heap;  /* those nothing builds on, least worth first */
+    size_t n_heap;
+} victims;
+
+static uint64_t start_of(const kv_name *name) {
+    uint64_t h;
+    memcpy(&h, name, sizeof h);
+    return h;
+}
+
+static int by_start(const void *a, const void *b) {
+    uint64_t x = start_of(&((const victim *)a)->key.name), y = start_of(&((const victim *)b)->key.name);
+    return (x > y) - (x < y);
+}
+
+static victim *find(const victims *v, uint64_t start) {
+    victim wanted = {0};
+    memcpy(&wanted.key.name, &start, sizeof start);
+    return bsearch(&wanted, v->items, v->n, sizeof wanted, by_start);
+}
+
+static victim *parent_of(const victims *v, const victim *x) { return x->key.index ? find(v, x->key.parent) : NULL; }
+
+/* Compute saved per byte, aged: every block holds as many tokens, and those later in a text cost more attention. */
+static double worth_of(uint32_t index, uint32_t used, uint32_t now) {
+    double age = now > used ? now - used : 0;
+    return (1 + (double)index * 64 / 8192) / (age + 60);
+}
+
+static bool pin_chain(void *user, const char *path, bool pinned) {
+    const victims *v = user;
+    kv_name head;
+    if (!pinned || !agent_read_head(path, &head, NULL)) return true;
+    for (victim *x = find(v, start_of(&head)); x && !x->pinned; x = parent_of(v, x)) x->pinned = true;
+    return true;
+}
+
+static bool take_list(shelf *s, victims *v, err *e) {
+    pthread_mutex_lock(&s->lock);
+    v->items = mem_alloc(s->table.n + 1, sizeof *v->items, e);
+    v->heap = mem_alloc(s->table.n + 1, sizeof *v->heap, e);
+    uint32_t now = shelf_now();
+    for (size_t i = 0; v->items && v->heap && i < s->table.n_slots; i++) {
+        const shelf_record *r = &s->table.slots[i];
+        if (r->bytes) v->items[v->n++] = (victim){.key = r->key, .bytes = r->bytes, .used = r->used, .worth = worth_of(r->key.index, r->used, now)};
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (!v->items || !v->heap) return false;
+    qsort(v->items, v->n, sizeof *v->items, by_start);
+    for (size_t i = 0; i < v->n; i++) {
+        victim *p = parent_of(v, &v->items[i]);
+        if (p) p->children++;
+    }
+    return shelf_agents(s, pin_chain, v, e);
+}
+
+static void heap_add(victims *v, size_t item) {
+    size_t at = v->n_heap++;
+    for (; at > 0 && v->items[v->heap[(at - 1) / 2]].worth > v->items[item].worth; at = (at - 1) / 2) v->heap[at] = v->heap[(at - 1) / 2];
+    v->heap[at] = item;
+}
+
+static size_t heap_take(victims *v) {
+    size_t out = v->heap[0], last = v->heap[--v->n_heap], at = 0;
+    for (;;) {
+        size_t child = 2 * at + 1;
+        if (child >= v->n_heap) break;
+        if (child + 1 < v->n_heap && v->items[v->heap[child + 1]].worth < v->items[v->heap[child]].worth) child++;
+        if (v->items[v->heap[child]].worth >= v->items[last].worth) break;
+        v->heap[at] = v->heap[child];
+        at = child;
+    }
+    v->heap[at] = last;
+    return out;
+}
+
+/* A file that another process has deleted already is as good as deleted. */
+static bool delete_block(shelf *s, const victim *x, err *e) {
+    file_id id;
+    char *path = shelf_block_path(s, &x->key, e);
+    bool ok = path && (file_remove(path, NULL) || !file_examine(path, &id, NULL));
+    if (path && !ok) err_set(e, HEARTH_IO, "%s: cannot be deleted", path);
+    mem_free(path);
+    if (ok) shelf_forget(s, &x->key);
+    return ok;
+}
+
+static bool evict(shelf *s, victims *v, uint64_t most, err *e) {
+    for (size_t i = 0; i < v->n; i++)
+        if (v->items[i].children == 0 && !v->items[i].pinned) heap_add(v, i);
+    while (v->n_heap && shelf_get_stats(s).bytes > most) {
+        victim *x = &v->items[heap_take(v)], *p = parent_of(v, x);
+        if (!delete_block(s, x, e)) return false;
+        pthread_mutex_lock(&s->lock);
+        s->stats.evictions++;
+        s->stats.evicted_bytes += x->bytes;
+        pthread_mutex_unlock(&s->lock);
+        if (p && --p->children == 0 && !p->pinned) heap_add(v, (size_t)(p - v->items));
+    }
+    return true;
+}
+
+static int by_index(const void *a, const void *b) {
+    const victim *x = *(victim *const *)a, *y = *(victim *const *)b;
+    return (x->key.index > y->key.index) - (x->key.index < y->key.index);
+}
+
+/* Blocks whose parent is gone cannot be reached. Parents are looked at before children, so that whole branches go. */
+static bool collect_orphans(shelf *s, victims *v, err *e) {
+    victim **order = mem_alloc(v->n + 1, sizeof *order, e);
+    if (!order) return false;
+    uint32_t now = shelf_now();
+    for (size_t i = 0; i < v->n; i++) order[i] = &v->items[i];
+    qsort(order, v->n, sizeof *order, by_index);
+    bool ok = true;
+    for (size_t i = 0; ok && i < v->n; i++) {
+        if (order[i]->key.index == 0 || order[i]->used + ORPHAN_GRACE > now) continue;
+        pthread_mutex_lock(&s->lock);
+        bool orphan = !table_find_start(&s->table, order[i]->key.parent);
+        s->stats.orphans += orphan;
+        pthread_mutex_unlock(&s->lock);
+        if (orphan) ok = delete_block(s, order[i], e);
+    }
+    mem_free(order);
+    return ok;
+}
+
+/* ---- remains of interrupted writes ---- */
+
+static bool remove_remains(void *user, const char *name) {
+    const char *folder = user;
+    if (!shelf_is_remains(name)) return true;
+    file_id id;
+    char *path = shelf_join(folder, name, NULL);
+    if (path && file_examine(path, &id, NULL) && id.modified_ns / 1000000000 + GRACE < shelf_now()) file_remove(path, NULL);
+    mem_free(path);
+    return true;
+}
+
+static bool remove_remains_below(void *user, const char *name) {
+    char *path = shelf_join(user, name, NULL);
+    if (path && strlen(name) == 2) file_list(path, remove_remains, path, NULL);
+    mem_free(path);
+    return true;
+}
+
+bool shelf_collect(shelf *s, uint64_t most, bool *busy, err *e) {
+    int fd;
+    *busy = false;
+    if (!file_lock(s->folder, &fd, e)) return false;
+    if (fd < 0) {
+        *busy = true;
+        return true;
+    }
+    char *blocks = shelf_join(s->folder, "blocks", e), *agents = shelf_join(s->folder, "agents", e);
+    bool ok = blocks && agents;
+    if (ok) file_list(blocks, remove_remains_below, blocks, NULL), file_list(agents, remove_remains, agents, NULL);
+    mem_free(blocks), mem_free(agents);
+    victims v = {0};
+    ok = ok && shelf_scan(s, e) && take_list(s, &v, e) && collect_orphans(s, &v, e);
+    mem_free(v.items), mem_free(v.heap);
+    v = (victims){0};
+    ok = ok && take_list(s, &v, e) && evict(s, &v, most, e);
+    mem_free(v.items), mem_free(v.heap);
+    file_unlock(fd);
+    return ok;
+}
+
+/* ---- what did not check out ---- */
+
+static bool count_one(void *user, const char *name) {
+    (void)name;
+    ++*(size_t *)user;
+    return true;
+}
+
+bool shelf_set_aside(shelf *s, const char *path, const char *why, err *e) {
+    char *bad = shelf_join(s->folder, "bad", e), *to = NULL, *reason = NULL;
+    const char *slash = strrchr(path, '/');
+    size_t there = 0;
+    bool ok = bad != NULL;
+    if (ok) {
+        to = shelf_join(bad, slash ? slash + 1 : path, e);
+        reason = to ? mem_alloc(strlen(to) + 5, 1, e) : NULL;
+        ok = reason != NULL;
+    }
+    if (ok) {
+        file_list(bad, count_one, &there, NULL);
+        strcat(strcpy(reason, to), ".why");
+        /* A failing disk must not fill up with what it damaged. */
+        ok = there >= 2 * MOST_BAD ? file_remove(path, e) : file_rename(path, to, e);
+        file_writer w;
+        if (ok && there < 2 * MOST_BAD && file_writer_open(&w, reason, NULL)) {
+            if (file_writer_add(&w, why, strlen(why), NULL) && file_writer_add(&w, "\n", 1, NULL)) file_writer_commit(&w, NULL);
+            else file_writer_abort(&w);
+        }
+        pthread_mutex_lock(&s->lock);
+        s->stats.set_aside += ok;
+        pthread_mutex_unlock(&s->lock);
+    }
+    mem_free(bad), mem_free(to), mem_free(reason);
+    return ok;
+}
+
+static bool remove_any(void *user, const char *name) {
+    char *path = shelf_join(user, name, NULL);
+    if (path) file_remove(path, NULL);
+    mem_free(path);
+    return true;
+}
+
+bool shelf_clear_bad(shelf *s, err *e) {
+    char *bad = shelf_join(s->folder, "bad", e);
+    bool ok = bad && file_list(bad, remove_any, bad, e);
+    mem_free(bad);
+    return ok;
+}

@@ -1,0 +1,70 @@
+/* store.h: conversations on disk. Blocks are written by a thread of its own as they fill, agents at the end of a turn; both come back mapped, checked before
+ * their first use.
+ *
+ *   tensorfile.c     files with a checksum that other tools can read
+ *   blockfile.c      the file of a block
+ *   agent.c          the file of an agent
+ *   shelf.c          the folder and its index; shelf_collect.c: eviction, orphans, what is set aside
+ *   store.c          the writer, loading
+ *
+ * docs/store.md tells the formats and the rules. A disk that fails or is full costs one warning: the store goes on in memory and tries again. All functions may
+ * be called from several threads. */
+#ifndef STORE_STORE_H
+#define STORE_STORE_H
+
+#include "base/pool.h"
+#include "kv/cache.h"
+#include "store/agent.h"
+#include "store/shelf.h"
+
+typedef struct store store;
+
+typedef struct store_options {
+    const char *folder;
+    uint64_t disk;        /* most bytes of the folder; SHELF_AUTO: half of what the disk would have without them */
+    uint64_t queue_bytes; /* blocks that wait to be written hold at most this; 0: a gigabyte */
+    double retry_seconds; /* until a failed write is tried again, doubled each time up to 32 times; 0: one second */
+    void (*warn)(void *user, const char *sentence); /* from any thread; may be NULL */
+    void *warn_user;
+} store_options;
+
+/* model: the fingerprint in digits. The cache and the layout must outlive the store. NULL on failure. */
+store *store_open(const store_options *o, kv_cache *c, const kv_layout *l, const char *model, err *e);
+/* Writes what waits, then ends. Accepts NULL. */
+void store_close(store *s);
+shelf *store_shelf(store *s);
+const char *store_model(const store *s);
+
+/* Has a full block, which the caller holds, written soon. */
+void store_put(store *s, kv_block *b);
+/* Has the agent written after all blocks that wait; takes what a points to. A later save of the same agent replaces one that waits. */
+bool store_save(store *s, agent *a, err *e);
+/* Waits until all that was put and saved before is on disk; false when a write failed meanwhile. */
+bool store_flush(store *s, err *e);
+
+/* A kv_load; user is a store_loader. */
+typedef struct store_loader {
+    store *store;
+    pool *pool; /* checks in parallel; may be NULL */
+} store_loader;
+size_t store_load(void *user, const kv_name *names, size_t first, size_t n, kv_block **out);
+
+/* Takes the agent for this caller alone (*lock for store_release) and reads it; out is empty when there is none yet. */
+bool store_take(store *s, const char *name, const char *tag, agent *out, int *lock, err *e);
+void store_release(int lock);
+/* Deletes an agent that the caller has taken. Its blocks stay until their room is needed. */
+bool store_remove(store *s, const char *name, const char *tag, err *e);
+
+typedef struct store_stats {
+    shelf_stats disk;
+    uint64_t written_blocks, written_bytes, saves;  /* of agents */
+    uint64_t skipped;                               /* blocks not written: no room, or too many waited */
+    uint64_t failures;                              /* of writes */
+    uint64_t loaded_blocks, loaded_bytes, damaged;
+    uint64_t waiting;                               /* jobs */
+    double write_seconds, load_seconds, longest_write;
+    bool degraded;                                  /* in memory only for now */
+} store_stats;
+store_stats store_get_stats(store *s);
+
+#endif

@@ -1,0 +1,33 @@
+/* tensorfile.h: safetensors files with a checksum over every byte. A file is an 8-byte little-endian length, a JSON header of that length padded with spaces so
+ * that the data starts at a multiple of 64, and the data without gaps. The first entry of the header's "__metadata__" is "checksum": 16 hexadecimal digits of
+ * a hash of all other bytes of the file. docs/store.md has the offset table. */
+#ifndef STORE_TENSORFILE_H
+#define STORE_TENSORFILE_H
+
+#include "base/file.h"
+
+/* Where things lie in every file. */
+#define TENSOR_START "{\"__metadata__\":{\"checksum\":\""
+enum { TENSOR_SUM_AT = 8 + sizeof TENSOR_START - 1, TENSOR_SUM_DIGITS = 16, TENSOR_ALIGN = 64 };
+
+/* A header in the making. Zero-initialised; text is freed with buf_free. */
+typedef struct tensor_header {
+    buf text;        /* with the length in front, once ended */
+    uint64_t offset; /* bytes of data so far */
+    bool in_data;
+} tensor_header;
+/* Metadata first, then tensors in the order of their bytes, then the end. Keys and plain values must need no escape; any text may hold any UTF-8. */
+bool tensor_meta(tensor_header *h, const char *key, const char *value, err *e);
+bool tensor_meta_any(tensor_header *h, const char *key, const char *value, err *e);
+bool tensor_add(tensor_header *h, const char *name, const char *dtype, int n_dims, const int64_t *dims, size_t item, err *e);
+bool tensor_end(tensor_header *h, err *e);
+
+/* Writes header (ended; its checksum is filled in) and data to path: whole and durable, or not at all. */
+bool tensor_write(const char *path, tensor_header *h, const void *data, err *e);
+
+/* Checks all of a file that is mapped: HEARTH_FORMAT with a reason when it is not whole. *header_end is where the data starts. */
+bool tensor_check(const file_map *m, size_t *header_end, err *e);
+/* The same but for the checksum: no more than the start of the file is read. */
+bool tensor_check_start(const file_map *m, size_t *header_end, err *e);
+
+#endif

@@ -1,0 +1,95 @@
+/* Agents on every architecture of the models kit: after restarts greedy text goes on bit for bit as if there had been none. */
+#include "tools/support.h"
+
+#include <unistd.h>
+
+#include "hearth.h"
+
+static const char *const models[] = {"llama", "llama3-rope", "mistral", "qwen2", "qwen3", "qwen3moe", "gemma2", "gemma3", "phi3", "olmo2", "granite", "granitemoe",
+                                     "gpt-oss", "smollm3", "deepseek2-lite", "deepseek3"};
+
+static hearth_engine *open_engine(const char *name, const char *cpu, const char *folder) {
+    char path[100];
+    err e = {0};
+    snprintf(path, sizeof path, "models/%s.gguf", name);
+    hearth_engine_options o = hearth_engine_defaults();
+    o.cpu = cpu;
+    o.cache = false;
+    o.store = folder != NULL;
+    o.store_dir = folder;
+    hearth_engine *en = hearth_engine_open(kit_path(path), &o, &e);
+    if (!en) fail_msg("%s", e.text);
+    return en;
+}
+
+static void generate(hearth_engine *en, hearth_session *s, int n) {
+    err e = {0};
+    hearth_sampler_options so = hearth_sampler_defaults();
+    so.temperature = 0;
+    hearth_sampler *sampler = hearth_sampler_new(en, &so, &e);
+    hearth_generate_options o = hearth_generate_defaults();
+    o.max_tokens = n;
+    o.ignore_end = true;
+    if (!hearth_generate(s, sampler, &o, NULL, &e)) fail_msg("%s", e.text);
+    hearth_sampler_free(sampler);
+}
+
+enum { STEPS = 5 };
+typedef struct step {
+    int prompt, answer;
+} step;
+static const step steps[STEPS] = {{90, 20}, {0, 25}, {30, 3}, {64, 40}, {1, 10}};
+
+static void do_step(hearth_engine *en, hearth_session *s, int i) {
+    err e = {0};
+    int32_t tokens[128];
+    int vocab = hearth_engine_info(en).n_vocab;
+    for (int k = 0; k < steps[i].prompt; k++) tokens[k] = (i * 1000 + k * 37) % vocab;
+    if (!hearth_session_append(s, tokens, (size_t)steps[i].prompt, &e)) fail_msg("%s", e.text);
+    generate(en, s, steps[i].answer);
+}
+
+static void one_model(const char *name, const char *cpu, const char *folder) {
+    err e = {0};
+    hearth_engine *en = open_engine(name, cpu, NULL);
+    size_t vocab = (size_t)hearth_engine_info(en).n_vocab;
+    hearth_session *s = hearth_session_new(en, &e);
+    for (int i = 0; i < STEPS; i++) do_step(en, s, i);
+    for (int i = 0; i < STEPS; i++) {
+        hearth_engine *later = open_engine(name, cpu, folder);
+        hearth_session *a = hearth_session_open(later, "agent", NULL, &e);
+        if (!a) fail_msg("%s", e.text);
+        do_step(later, a, i);
+        if (i == STEPS - 1) {
+            size_t n = hearth_session_length(s);
+            assert_int_equal(hearth_session_length(a), n);
+            if (memcmp(hearth_session_tokens(a), hearth_session_tokens(s), n * sizeof(int32_t)) != 0) fail_msg("%s, %s: another text after restarts", name, cpu ? cpu : "auto");
+            if (memcmp(hearth_session_logits(a), hearth_session_logits(s), vocab * sizeof(float)) != 0) fail_msg("%s, %s: other logits after restarts", name, cpu ? cpu : "auto");
+            hearth_kv_stats k = hearth_engine_kv(later);
+            assert_true(k.tokens_loaded >= 192 && k.damaged == 0 && k.failures == 0);
+        }
+        hearth_session_free(a);
+        hearth_engine_close(later);
+    }
+    hearth_session_free(s);
+    hearth_engine_close(en);
+}
+
+static void goes_on_after_restarts(void **state) {
+    (void)state;
+    need_kit();
+    char folder[400];
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        char path[100];
+        snprintf(path, sizeof path, "models/%s.gguf", models[i]);
+        if (access(kit_path(path), R_OK) != 0) continue;
+        /* The exact path keeps float, the others half: both are tried over the models. */
+        snprintf(folder, sizeof folder, "%s/%s", temp_dir(), models[i]);
+        one_model(models[i], i % 5 == 4 ? "ref" : NULL, folder);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(goes_on_after_restarts)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -220,9 +220,9 @@ static bool is_held(const choice *c) {
     return c->index > 0 && first->picked == 0 && first->finish == LOOP_RUNNING;
 }
 
-static int running_of(const loop *l, uint64_t agent) {
+static int running_of(const loop *l, uint64_t owner) {
     int n = 0;
-    for (int i = 0; i < l->n_running; i++) n += l->running[i]->ticket->agent == agent;
+    for (int i = 0; i < l->n_running; i++) n += l->running[i]->ticket->agent == owner;
     return n;
 }
 

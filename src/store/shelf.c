@@ -417,6 +417,21 @@ void shelf_blocks(shelf *s, bool (*each)(void *user, const shelf_key *key, uint6
         if (s->table.slots[i].bytes && !each(user, &s->table.slots[i].key, s->table.slots[i].bytes)) return;
 }
 
+size_t shelf_chain(shelf *s, const kv_name *head, uint64_t *bytes) {
+    size_t n = 0;
+    *bytes = 0;
+    pthread_mutex_lock(&s->lock);
+    /* Each step goes to a smaller index, so that names that lie cannot make it a circle. */
+    for (const shelf_record *r = table_find(&s->table, head); r;) {
+        n++;
+        *bytes += r->bytes;
+        const shelf_record *up = r->key.index ? table_find_start(&s->table, r->key.parent) : NULL;
+        r = up && up->key.index + 1 == r->key.index ? up : NULL;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
 typedef struct agent_walk {
     const char *folder;
     bool (*each)(void *user, const char *path, bool pinned);

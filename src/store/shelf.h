@@ -67,7 +67,9 @@ shelf_stats shelf_get_stats(shelf *s);
 bool shelf_collect(shelf *s, uint64_t most, bool *busy, err *e);
 /* Deletes all that was set aside. */
 bool shelf_clear_bad(shelf *s, err *e);
-/* Calls each for every block in the index. */
+/* How many blocks of the chain that ends with head are there, and their bytes. */
+size_t shelf_chain(shelf *s, const kv_name *head, uint64_t *bytes);
+/* Calls each for every block in the index, which must not change meanwhile. */
 void shelf_blocks(shelf *s, bool (*each)(void *user, const shelf_key *key, uint64_t bytes), void *user);
 
 #endif

@@ -30,7 +30,7 @@ static const char *when(int64_t seconds, char out[32]) {
 }
 
 /* "name", or "name@tag" for a tenant's. Safe to print. */
-static char *shown_name(const agent *a, char out[400]) {
+static char *shown_name(const agent_record *a, char out[400]) {
     char quoted[300];
     err_quote(quoted, sizeof quoted, a->name, strlen(a->name));
     snprintf(out, 400, "%s%s%s", quoted, a->tag[0] ? "@" : "", a->tag);
@@ -76,7 +76,7 @@ static int parse(agents_command *c, int argc, char **argv, const char *usage, co
 
 /* ---- ls ---- */
 
-static json_t *agent_json(const agents_command *c, const agent *a, bool pinned) {
+static json_t *agent_json(const agents_command *c, const agent_record *a, bool pinned) {
     uint64_t bytes;
     size_t blocks = shelf_chain(c->shelf, &a->head, &bytes);
     return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s}", "name", a->name, "tenant", a->tag, "tokens", (json_int_t)a->n_tokens, "blocks",
@@ -86,7 +86,7 @@ static json_t *agent_json(const agents_command *c, const agent *a, bool pinned) 
 
 static bool list_agent(void *user, const char *path, bool pinned) {
     agents_command *c = user;
-    agent a;
+    agent_record a;
     err why = {0};
     if (!agent_read(path, NULL, &a, &why)) {
         fprintf(stderr, "hearth: %s: %s\n", path, why.text);
@@ -129,7 +129,7 @@ int cache_show(int argc, char **argv) {
     if (status < 0) return c.status;
     char *path = NULL, *pin = NULL, date[32], size[32], name[400], head[65];
     json_t *out = NULL;
-    agent a;
+    agent_record a;
     file_id id;
     if (status == 0 && agent_file(&c, ".safetensors", &path) && agent_file(&c, ".pin", &pin) && agent_read(path, NULL, &a, &c.e)) {
         bool pinned = file_examine(pin, &id, NULL);
@@ -186,7 +186,7 @@ static bool verify_block(void *user, const shelf_key *key, uint64_t bytes) {
 
 static bool verify_agent(void *user, const char *path, bool pinned) {
     (void)pinned;
-    agent a;
+    agent_record a;
     err why = {0};
     if (agent_read(path, NULL, &a, &why)) agent_free(&a);
     report(user, path, &why);

@@ -13,12 +13,12 @@
 
 enum { MOST_TOKENS = 1 << 28 };
 
-void agent_free(agent *a) {
+void agent_free(agent_record *a) {
     mem_free(a->name);
     mem_free(a->tokens);
     mem_free(a->tail);
     mem_free(a->note);
-    *a = (agent){0};
+    *a = (agent_record){0};
 }
 
 void agent_tag(const char *tenant, char out[17]) {
@@ -31,7 +31,7 @@ void agent_tag(const char *tenant, char out[17]) {
 
 /* ---- writing ---- */
 
-static bool make_header(tensor_header *h, const agent *a, const kv_layout *l, int n_tail, err *e) {
+static bool make_header(tensor_header *h, const agent_record *a, const kv_layout *l, int n_tail, err *e) {
     char root[65], head[65], created[24], length[24];
     kv_name_text(&a->root, root);
     kv_name_text(&a->head, head);
@@ -46,7 +46,7 @@ static bool make_header(tensor_header *h, const agent *a, const kv_layout *l, in
     return ok && tensor_end(h, e);
 }
 
-static bool write_file(const char *path, const agent *a, const kv_layout *l, int n_tail, uint64_t *bytes, err *e) {
+static bool write_file(const char *path, const agent_record *a, const kv_layout *l, int n_tail, uint64_t *bytes, err *e) {
     tensor_header h = {0};
     size_t tail = n_tail ? a->tail_bytes : 0, tokens = a->n_tokens * sizeof *a->tokens;
     bool ok = make_header(&h, a, l, n_tail, e);
@@ -64,7 +64,7 @@ static bool write_file(const char *path, const agent *a, const kv_layout *l, int
     return ok;
 }
 
-bool agent_write(shelf *s, const agent *a, const kv_layout *l, err *e) {
+bool agent_write(shelf *s, const agent_record *a, const kv_layout *l, err *e) {
     char *path = shelf_agent_path(s, a->name, a->tag, ".safetensors", e);
     if (!path) return false;
     file_id old = {0};
@@ -97,7 +97,7 @@ static bool range_of(const json_t *root, const char *name, size_t item, size_t d
     return true;
 }
 
-static bool parse_meta(const json_t *meta, agent *out, err *e) {
+static bool parse_meta(const json_t *meta, agent_record *out, err *e) {
     const char *root = text_of(meta, "root"), *head = text_of(meta, "head"), *name = text_of(meta, "name");
     if (strcmp(text_of(meta, "format"), "hearth-agent") != 0) return err_set(e, HEARTH_FORMAT, "it is not the file of an agent");
     if (strcmp(text_of(meta, "version"), "1") != 0) return err_set(e, HEARTH_FORMAT, "it was written by another version of hearth");
@@ -112,7 +112,7 @@ static bool parse_meta(const json_t *meta, agent *out, err *e) {
 }
 
 /* The tail is what lies before the tokens; its header must be the one that would be written for it now. */
-static bool take_tail(const file_map *m, size_t header_end, size_t tail_bytes, const kv_layout *l, agent *out, err *e) {
+static bool take_tail(const file_map *m, size_t header_end, size_t tail_bytes, const kv_layout *l, agent_record *out, err *e) {
     int n = (int)(out->n_tokens % KV_BLOCK);
     if (tail_bytes == 0 || n == 0 || kv_packed_bytes(l, n) != tail_bytes) return true;
     tensor_header h = {0};
@@ -131,7 +131,7 @@ static bool take_tail(const file_map *m, size_t header_end, size_t tail_bytes, c
     return ok;
 }
 
-static bool parse(const file_map *m, size_t header_end, const kv_layout *l, agent *out, err *e) {
+static bool parse(const file_map *m, size_t header_end, const kv_layout *l, agent_record *out, err *e) {
     json_t *root = json_loadb((const char *)m->data + 8, header_end - 8, JSON_REJECT_DUPLICATES, NULL);
     size_t data = m->size - header_end, at = 0, note_at = 0;
     const uint8_t *bytes = m->data + header_end;
@@ -149,8 +149,8 @@ static bool parse(const file_map *m, size_t header_end, const kv_layout *l, agen
     return !l || take_tail(m, header_end, at, l, out, e);
 }
 
-bool agent_read(const char *path, const kv_layout *l, agent *out, err *e) {
-    *out = (agent){0};
+bool agent_read(const char *path, const kv_layout *l, agent_record *out, err *e) {
+    *out = (agent_record){0};
     file_map m;
     size_t header_end = 0;
     if (!file_map_open(&m, path, e)) return false;

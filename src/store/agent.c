@@ -46,36 +46,52 @@ static bool make_header(tensor_header *h, const agent_record *a, const kv_layout
     return ok && tensor_end(h, e);
 }
 
-static bool write_file(const char *path, const agent_record *a, const kv_layout *l, int n_tail, uint64_t *bytes, err *e) {
-    tensor_header h = {0};
-    size_t tail = n_tail ? a->tail_bytes : 0, tokens = a->n_tokens * sizeof *a->tokens;
-    bool ok = make_header(&h, a, l, n_tail, e);
-    uint8_t *data = ok ? mem_alloc(tail + tokens + a->note_len + 1, 1, e) : NULL;
-    ok = data != NULL;
-    if (ok) {
-        if (tail) memcpy(data, a->tail, tail);
-        if (tokens) memcpy(data + tail, a->tokens, tokens);
-        if (a->note_len) memcpy(data + tail + tokens, a->note, a->note_len);
-        *bytes = h.text.len + h.offset;
-        ok = tensor_write(path, &h, data, e);
-    }
-    mem_free(data);
-    buf_free(&h.text);
-    return ok;
+/* A file as it will be written. */
+typedef struct image {
+    tensor_header header;
+    uint8_t *data;
+} image;
+
+static void free_image(image *i) {
+    buf_free(&i->header.text);
+    mem_free(i->data);
+    *i = (image){0};
 }
 
+static bool make_image(image *i, const agent_record *a, const kv_layout *l, int n_tail, err *e) {
+    size_t tail = n_tail ? a->tail_bytes : 0, tokens = a->n_tokens * sizeof *a->tokens;
+    i->data = mem_alloc(tail + tokens + a->note_len + 1, 1, e);
+    if (!i->data || !make_header(&i->header, a, l, n_tail, e)) {
+        free_image(i);
+        return false;
+    }
+    if (tail) memcpy(i->data, a->tail, tail);
+    if (tokens) memcpy(i->data + tail, a->tokens, tokens);
+    if (a->note_len) memcpy(i->data + tail + tokens, a->note, a->note_len);
+    return true;
+}
+
+static uint64_t image_bytes(const image *i) { return i->header.text.len + i->header.offset; }
+
 bool agent_write(shelf *s, const agent_record *a, const kv_layout *l, err *e) {
+    image i = {0};
+    file_id old;
+    bool there = false, room = false;
     char *path = shelf_agent_path(s, a->name, a->tag, ".safetensors", e);
-    if (!path) return false;
-    file_id old = {0};
-    uint64_t bytes = 0, reserved = a->tail_bytes + 16384;
-    if (!file_examine(path, &old, NULL)) old.size = 0;
-    bool room = a->n_tail && shelf_reserve(s, reserved, NULL);
-    bool ok = write_file(path, a, l, room ? a->n_tail : 0, &bytes, e);
-    if (room) shelf_put_done(s, NULL, reserved, false);
-    if (ok) shelf_agent_bytes(s, old.size, bytes);
+    bool ok = path && file_look(path, &there, &old, e) && make_image(&i, a, l, a->n_tail, e);
+    if (ok && !(room = shelf_reserve(s, image_bytes(&i), NULL)) && a->n_tail) {
+        free_image(&i);
+        ok = make_image(&i, a, l, 0, e);
+        room = ok && shelf_reserve(s, image_bytes(&i), NULL);
+    }
+    /* What was said is written even when there is no room for anything else. */
+    bool written = ok && tensor_write(path, &i.header, i.data, e);
+    uint64_t bytes = image_bytes(&i);
+    if (written) shelf_agent_bytes(s, there ? old.size : 0, bytes, room ? bytes : 0);
+    else if (room) shelf_put_done(s, NULL, bytes, false);
+    free_image(&i);
     mem_free(path);
-    return ok;
+    return written;
 }
 
 /* ---- reading ---- */

@@ -396,10 +396,11 @@ void shelf_forget(shelf *s, const shelf_key *key) {
     pthread_mutex_unlock(&s->lock);
 }
 
-void shelf_agent_bytes(shelf *s, uint64_t old_bytes, uint64_t new_bytes) {
+void shelf_agent_bytes(shelf *s, uint64_t old_bytes, uint64_t new_bytes, uint64_t reserved) {
+    uint64_t less = old_bytes + reserved;
     pthread_mutex_lock(&s->lock);
     s->stats.bytes += new_bytes;
-    s->stats.bytes -= old_bytes < s->stats.bytes ? old_bytes : s->stats.bytes;
+    s->stats.bytes -= less < s->stats.bytes ? less : s->stats.bytes;
     if (!old_bytes && new_bytes) s->stats.agents++;
     if (old_bytes && !new_bytes && s->stats.agents) s->stats.agents--;
     pthread_mutex_unlock(&s->lock);

@@ -399,7 +399,7 @@ bool store_take(store *s, const char *name, const char *tag, agent_record *out, 
         ok = agent_read(path, s->layout, out, &why);
         if (!ok && why.code == HEARTH_FORMAT) {
             ok = shelf_set_aside(s->shelf, path, why.text, e);
-            if (ok) shelf_agent_bytes(s->shelf, id.size, 0);
+            if (ok) shelf_agent_bytes(s->shelf, id.size, 0, 0);
             warn(s, "the agent %s was set aside and starts anew: %s", path, why.text);
         } else if (!ok && e) {
             *e = why;
@@ -428,7 +428,7 @@ bool store_remove(store *s, const char *name, const char *tag, err *e) {
     char *path = shelf_agent_path(s->shelf, name, tag, ".safetensors", e);
     file_id id;
     bool there = false, ok = path && file_look(path, &there, &id, e) && (!there || file_remove(path, e));
-    if (ok && there) shelf_agent_bytes(s->shelf, id.size, 0);
+    if (ok && there) shelf_agent_bytes(s->shelf, id.size, 0, 0);
     mem_free(path);
     return ok;
 }

@@ -7,16 +7,51 @@
 #include "base/file.h"
 #include "cli/interrupt.h"
 
+static bool use_messages(chat *c, json_t *file, const char *path, err *e);
+static json_t *all_messages(const chat *c, err *e);
+
+/* What was said before, from the note that is kept with the agent. A system message that was given now counts. */
+static bool go_on(chat *c, err *e) {
+    size_t len;
+    const char *note = hearth_session_note(c->session, &len);
+    if (!note) return true;
+    char *given = c->system;
+    c->system = NULL;
+    json_t *messages = json_loadb(note, len, 0, NULL);
+    if (messages && json_is_array(messages)) {
+        bool ok = use_messages(c, messages, c->agent, e);
+        if (ok && given) ok = chat_set_system(c, given, e);
+        mem_free(given);
+        return ok;
+    }
+    json_decref(messages);
+    c->system = given;
+    return err_set(e, HEARTH_ARGUMENT, "the agent '%s' was made by another program and has no messages to go on with", c->agent);
+}
+
+/* The messages go with the agent. */
+static bool remember(chat *c, err *e) {
+    if (!c->agent) return true;
+    json_t *messages = all_messages(c, e);
+    char *text = messages ? json_dumps(messages, JSON_COMPACT) : NULL;
+    json_decref(messages);
+    bool ok = text ? hearth_session_set_note(c->session, text, strlen(text), e) : err_nomem(e, sizeof(json_t));
+    free(text);
+    return ok;
+}
+
 bool chat_open(chat *c, const char *model, err *e) {
+    c->g.engine.store |= c->agent != NULL;
     c->messages = json_array();
     if (!c->messages) return err_nomem(e, sizeof(json_t));
     if (!(c->engine = hearth_engine_open(model, &c->g.engine, e))) return false;
     if (!hearth_engine_info(c->engine).chat_template)
         return err_set(e, HEARTH_UNSUPPORTED, "%s: this model has no chat template, so it can only continue text: use hearth run", model);
-    return (c->sampler = cli_generate_sampler(&c->g, c->engine, e)) && (c->session = hearth_session_new(c->engine, e));
+    return (c->sampler = cli_generate_sampler(&c->g, c->engine, e)) && (c->session = hearth_session_open(c->engine, c->agent, NULL, e)) && (c->known = go_on(c, e));
 }
 
 void chat_close(chat *c) {
+    if (c->known) remember(c, NULL); /* what was taken back since the last answer */
     hearth_session_free(c->session);
     hearth_sampler_free(c->sampler);
     hearth_engine_close(c->engine);
@@ -142,7 +177,7 @@ static bool answer(chat *c, err *e) {
         c->output_gone = out.broken;
         if (ok) {
             say_how_it_ended(c, finish);
-            ok = add_message(c->messages, "assistant", said.data ? said.data : "", said.len, e);
+            ok = add_message(c->messages, "assistant", said.data ? said.data : "", said.len, e) && remember(c, e);
         }
     }
     interrupt_clear();
@@ -200,16 +235,8 @@ static bool check_messages(const json_t *messages, const char *path, err *e) {
     return true;
 }
 
-bool chat_load(chat *c, const char *path, err *e) {
-    buf text = {0};
-    json_error_t why;
-    if (!file_read(path, 256u << 20, &text, e)) {
-        buf_free(&text);
-        return false;
-    }
-    json_t *file = json_loadb(text.data ? text.data : "", text.len, 0, &why);
-    buf_free(&text);
-    if (!file) return err_set(e, HEARTH_FORMAT, "%s: not JSON: %s in line %d", path, why.text, why.line);
+/* Takes the file's messages in place of those there are. The file is given away. */
+static bool use_messages(chat *c, json_t *file, const char *path, err *e) {
     json_t *messages = json_is_object(file) ? json_object_get(file, "messages") : file;
     bool ok = check_messages(messages, path, e);
     const json_t *first = ok ? json_array_get(messages, 0) : NULL;
@@ -223,4 +250,17 @@ bool chat_load(chat *c, const char *path, err *e) {
     }
     json_decref(file);
     return ok;
+}
+
+bool chat_load(chat *c, const char *path, err *e) {
+    buf text = {0};
+    json_error_t why;
+    if (!file_read(path, 256u << 20, &text, e)) {
+        buf_free(&text);
+        return false;
+    }
+    json_t *file = json_loadb(text.data ? text.data : "", text.len, 0, &why);
+    buf_free(&text);
+    if (!file) return err_set(e, HEARTH_FORMAT, "%s: not JSON: %s in line %d", path, why.text, why.line);
+    return use_messages(c, file, path, e);
 }

@@ -16,6 +16,8 @@ typedef struct chat {
     char *system;      /* or NULL */
     talk_speed last;   /* of the last turn */
     bool output_gone;  /* nobody reads what is written */
+    const char *agent; /* whose conversation it is, kept across runs; NULL: nobody's */
+    bool known;        /* what the agent said before has been taken over */
 } chat;
 
 /* Opens everything but the options, which are there already. chat_close accepts what is half open. */

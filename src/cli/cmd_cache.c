@@ -1,4 +1,4 @@
-/* cmd_cache.c: `hearth cache weights`: what is kept on disk of packed weights, whether it is whole, and making room. */
+/* cmd_cache.c: `hearth cache`, and of it `hearth cache weights`: what is kept on disk of packed weights, whether it is whole, and making room. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -182,6 +182,12 @@ static int cache_weights(int argc, char **argv) {
 
 int cmd_cache(int argc, char **argv) {
     static const cli_command commands[] = {
+        {"ls", cache_ls, "the agents: conversations kept by name"},
+        {"show", cache_show, "all that is known of one agent"},
+        {"verify", cache_verify, "check every byte of agents and blocks against its checksum"},
+        {"rm", cache_rm, "forget an agent, or all"},
+        {"gc", cache_gc, "delete what is of no use, and the least useful until the rest fits"},
+        {"stats", cache_stats, "what is on disk of conversations"},
         {"weights", cache_weights, "weights packed for this machine's kernels"},
         {NULL, NULL, NULL},
     };

@@ -197,6 +197,8 @@ static int chat_with(chat *c, const char *model, const char *system) {
     lines *l = lines_open(&e);
     if (!l) return cli_fail(&e);
     interrupt_catch(false);
+    size_t before = json_array_size(c->messages);
+    if (lines_terminal(l) && before) fprintf(stderr, "%s remembers %zu messages (%zu tokens).\n", c->agent, before, hearth_session_length(c->session));
     if (lines_terminal(l)) fprintf(stderr, "/help lists the commands, Ctrl-C stops an answer, Ctrl-D ends.\n");
     int status = converse(c, l);
     lines_close(l);
@@ -209,6 +211,7 @@ int cmd_chat(int argc, char **argv) {
     cli_generate_init(&c.g);
     const cli_option options[] = {
         {"--system", 0, CLI_TEXT, &system, "TEXT", "the system message", 0, 0},
+        {"--agent", 0, CLI_TEXT, &c.agent, "NAME", "go on with this agent's conversation, and keep it for the next run", 0, 0},
         {NULL, 0, CLI_FLAG, NULL, NULL, NULL, 0, 0},
     };
     const cli_spec spec = {

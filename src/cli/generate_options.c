@@ -56,6 +56,9 @@ void cli_generate_init(cli_generate *g) {
         {"--context", 'c', CLI_INT, &g->engine.context, "N", "most tokens to remember (default 0: as trained)", 0, 1e9},
         {"--threads", 't', CLI_INT, &g->engine.threads, "N", "threads to compute with (default 0: one per core)", 0, 1024},
         {"--cpu", 0, CLI_TEXT, &g->engine.cpu, "NAME", cpu_help(), 0, 0},
+        {"--kv-memory", 0, CLI_BYTES, &g->engine.kv_memory, "BYTES", "memory for keys and values that are kept (default auto; 0: none are)", 0, 0},
+        {"--store-dir", 0, CLI_TEXT, &g->engine.store_dir, "PATH", "keep them on disk too, there (agents: default ~/.local/share/hearth/kv)", 0, 0},
+        {"--kv-disk", 0, CLI_BYTES, &g->engine.kv_disk, "BYTES", "most that they may take there (default auto: half of the disk's room)", 0, 0},
     };
     enum { N = sizeof table / sizeof *table };
     _Static_assert(N + CLI_ENGINE_OPTIONS < CLI_GENERATE_MAX, "the table ends with a NULL name");
@@ -105,6 +108,7 @@ static bool parse_bias(const char *text, hearth_logit_bias *bias, err *e) {
 }
 
 bool cli_generate_finish(cli_generate *g, err *e) {
+    if (g->engine.store_dir) g->engine.store = true;
     const int grammars = (g->grammar_file != NULL) + (g->schema_file != NULL) + (g->regex != NULL) + g->json;
     if (grammars > 1) return err_set(e, HEARTH_ARGUMENT, "only one of --grammar, --json-schema, --regex and --json can be given");
     if (grammars && g->generate.ignore_end) return err_set(e, HEARTH_ARGUMENT, "--ignore-end cannot be combined with a grammar, which decides where the answer ends");

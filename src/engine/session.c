@@ -127,7 +127,7 @@ bool hearth_session_rewind(hearth_session *s, size_t position, hearth_error *e) 
 /* ---- agents ---- */
 
 /* Takes over what is stored: the tokens, and their keys and values as far as they are known. */
-static bool take_over(hearth_session *s, agent *a, err *e) {
+static bool take_over(hearth_session *s, agent_record *a, err *e) {
     const hearth_engine *en = s->engine;
     if (a->n_tokens && strcmp(a->model, en->kv_model) != 0)
         return err_set(e, HEARTH_ARGUMENT, "the agent '%s' belongs to another model: open it with that one, or use another name", s->agent);
@@ -163,7 +163,7 @@ hearth_session *hearth_session_open(hearth_engine *en, const char *name, const c
     }
     hearth_session *s = new_session(en, tenant, e);
     if (!s || !name) return s;
-    agent a = {0};
+    agent_record a = {0};
     agent_tag(tenant, s->tag);
     s->created = (int64_t)time(NULL);
     bool ok = store_take(en->store, name, s->tag, &a, &s->lock, e);
@@ -200,7 +200,7 @@ hearth_session *hearth_session_fork(hearth_session *s, hearth_error *error) {
 bool session_save(hearth_session *s, err *e) {
     if (!s->agent) return true;
     const kv_layout *l = s->kv.layout;
-    agent a = {.created = s->created, .root = s->kv.chain.root, .head = s->kv.chain.root, .n_tokens = s->tokens.n, .note_len = s->note_len};
+    agent_record a = {.created = s->created, .root = s->kv.chain.root, .head = s->kv.chain.root, .n_tokens = s->tokens.n, .note_len = s->note_len};
     memcpy(a.tag, s->tag, sizeof a.tag);
     snprintf(a.model, sizeof a.model, "%s", s->engine->kv_model);
     if (s->kv.n_sealed) a.head = s->kv.held[s->kv.n_sealed - 1]->name;

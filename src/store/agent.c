@@ -13,12 +13,12 @@
 
 enum { MOST_TOKENS = 1 << 28 };
 
-void agent_free(agent *a) {
+void agent_free(agent_record *a) {
     mem_free(a->name);
     mem_free(a->tokens);
     mem_free(a->tail);
     mem_free(a->note);
-    *a = (agent){0};
+    *a = (agent_record){0};
 }
 
 void agent_tag(const char *tenant, char out[17]) {
@@ -31,7 +31,7 @@ void agent_tag(const char *tenant, char out[17]) {
 
 /* ---- writing ---- */
 
-static bool make_header(tensor_header *h, const agent *a, const kv_layout *l, int n_tail, err *e) {
+static bool make_header(tensor_header *h, const agent_record *a, const kv_layout *l, int n_tail, err *e) {
     char root[65], head[65], created[24], length[24];
     kv_name_text(&a->root, root);
     kv_name_text(&a->head, head);
@@ -46,36 +46,52 @@ static bool make_header(tensor_header *h, const agent *a, const kv_layout *l, in
     return ok && tensor_end(h, e);
 }
 
-static bool write_file(const char *path, const agent *a, const kv_layout *l, int n_tail, uint64_t *bytes, err *e) {
-    tensor_header h = {0};
-    size_t tail = n_tail ? a->tail_bytes : 0, tokens = a->n_tokens * sizeof *a->tokens;
-    bool ok = make_header(&h, a, l, n_tail, e);
-    uint8_t *data = ok ? mem_alloc(tail + tokens + a->note_len + 1, 1, e) : NULL;
-    ok = data != NULL;
-    if (ok) {
-        if (tail) memcpy(data, a->tail, tail);
-        if (tokens) memcpy(data + tail, a->tokens, tokens);
-        if (a->note_len) memcpy(data + tail + tokens, a->note, a->note_len);
-        *bytes = h.text.len + h.offset;
-        ok = tensor_write(path, &h, data, e);
-    }
-    mem_free(data);
-    buf_free(&h.text);
-    return ok;
+/* A file as it will be written. */
+typedef struct image {
+    tensor_header header;
+    uint8_t *data;
+} image;
+
+static void free_image(image *i) {
+    buf_free(&i->header.text);
+    mem_free(i->data);
+    *i = (image){0};
 }
 
-bool agent_write(shelf *s, const agent *a, const kv_layout *l, err *e) {
+static bool make_image(image *i, const agent_record *a, const kv_layout *l, int n_tail, err *e) {
+    size_t tail = n_tail ? a->tail_bytes : 0, tokens = a->n_tokens * sizeof *a->tokens;
+    i->data = mem_alloc(tail + tokens + a->note_len + 1, 1, e);
+    if (!i->data || !make_header(&i->header, a, l, n_tail, e)) {
+        free_image(i);
+        return false;
+    }
+    if (tail) memcpy(i->data, a->tail, tail);
+    if (tokens) memcpy(i->data + tail, a->tokens, tokens);
+    if (a->note_len) memcpy(i->data + tail + tokens, a->note, a->note_len);
+    return true;
+}
+
+static uint64_t image_bytes(const image *i) { return i->header.text.len + i->header.offset; }
+
+bool agent_write(shelf *s, const agent_record *a, const kv_layout *l, err *e) {
+    image i = {0};
+    file_id old;
+    bool there = false, room = false;
     char *path = shelf_agent_path(s, a->name, a->tag, ".safetensors", e);
-    if (!path) return false;
-    file_id old = {0};
-    uint64_t bytes = 0, reserved = a->tail_bytes + 16384;
-    if (!file_examine(path, &old, NULL)) old.size = 0;
-    bool room = a->n_tail && shelf_reserve(s, reserved, NULL);
-    bool ok = write_file(path, a, l, room ? a->n_tail : 0, &bytes, e);
-    if (room) shelf_put_done(s, NULL, reserved, false);
-    if (ok) shelf_agent_bytes(s, old.size, bytes);
+    bool ok = path && file_look(path, &there, &old, e) && make_image(&i, a, l, a->n_tail, e);
+    if (ok && !(room = shelf_reserve(s, image_bytes(&i), NULL)) && a->n_tail) {
+        free_image(&i);
+        ok = make_image(&i, a, l, 0, e);
+        room = ok && shelf_reserve(s, image_bytes(&i), NULL);
+    }
+    /* What was said is written even when there is no room for anything else. */
+    bool written = ok && tensor_write(path, &i.header, i.data, e);
+    uint64_t bytes = image_bytes(&i);
+    if (written) shelf_agent_bytes(s, there ? old.size : 0, bytes, room ? bytes : 0);
+    else if (room) shelf_put_done(s, NULL, bytes, false);
+    free_image(&i);
     mem_free(path);
-    return ok;
+    return written;
 }
 
 /* ---- reading ---- */
@@ -97,7 +113,7 @@ static bool range_of(const json_t *root, const char *name, size_t item, size_t d
     return true;
 }
 
-static bool parse_meta(const json_t *meta, agent *out, err *e) {
+static bool parse_meta(const json_t *meta, agent_record *out, err *e) {
     const char *root = text_of(meta, "root"), *head = text_of(meta, "head"), *name = text_of(meta, "name");
     if (strcmp(text_of(meta, "format"), "hearth-agent") != 0) return err_set(e, HEARTH_FORMAT, "it is not the file of an agent");
     if (strcmp(text_of(meta, "version"), "1") != 0) return err_set(e, HEARTH_FORMAT, "it was written by another version of hearth");
@@ -112,7 +128,7 @@ static bool parse_meta(const json_t *meta, agent *out, err *e) {
 }
 
 /* The tail is what lies before the tokens; its header must be the one that would be written for it now. */
-static bool take_tail(const file_map *m, size_t header_end, size_t tail_bytes, const kv_layout *l, agent *out, err *e) {
+static bool take_tail(const file_map *m, size_t header_end, size_t tail_bytes, const kv_layout *l, agent_record *out, err *e) {
     int n = (int)(out->n_tokens % KV_BLOCK);
     if (tail_bytes == 0 || n == 0 || kv_packed_bytes(l, n) != tail_bytes) return true;
     tensor_header h = {0};
@@ -131,7 +147,7 @@ static bool take_tail(const file_map *m, size_t header_end, size_t tail_bytes, c
     return ok;
 }
 
-static bool parse(const file_map *m, size_t header_end, const kv_layout *l, agent *out, err *e) {
+static bool parse(const file_map *m, size_t header_end, const kv_layout *l, agent_record *out, err *e) {
     json_t *root = json_loadb((const char *)m->data + 8, header_end - 8, JSON_REJECT_DUPLICATES, NULL);
     size_t data = m->size - header_end, at = 0, note_at = 0;
     const uint8_t *bytes = m->data + header_end;
@@ -149,8 +165,8 @@ static bool parse(const file_map *m, size_t header_end, const kv_layout *l, agen
     return !l || take_tail(m, header_end, at, l, out, e);
 }
 
-bool agent_read(const char *path, const kv_layout *l, agent *out, err *e) {
-    *out = (agent){0};
+bool agent_read(const char *path, const kv_layout *l, agent_record *out, err *e) {
+    *out = (agent_record){0};
     file_map m;
     size_t header_end = 0;
     if (!file_map_open(&m, path, e)) return false;

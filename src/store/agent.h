@@ -7,7 +7,7 @@
 #include "store/shelf.h"
 
 /* Owned by whoever made it; agent_free frees what it points to. Zero-initialised is empty. */
-typedef struct agent {
+typedef struct agent_record {
     char *name;
     char tag[17];          /* of the tenant; "" for none */
     char model[65];        /* the fingerprint, in digits */
@@ -21,16 +21,16 @@ typedef struct agent {
     char *note;            /* any bytes, or NULL */
     size_t note_len;
     uint64_t bytes;        /* of the file, when it was read */
-} agent;
-void agent_free(agent *a);
+} agent_record;
+void agent_free(agent_record *a);
 
 /* The digits that keep the agents of tenants apart; "" for none. */
 void agent_tag(const char *tenant, char out[17]);
 
 /* Writes the agent's file in place of the one that is there. Without room on disk for the tail it is left out. */
-bool agent_write(shelf *s, const agent *a, const kv_layout *l, err *e);
+bool agent_write(shelf *s, const agent_record *a, const kv_layout *l, err *e);
 /* Reads and checks a whole file. The tail is kept only when its shape is that of l (NULL: never). HEARTH_FORMAT when it is damaged. */
-bool agent_read(const char *path, const kv_layout *l, agent *out, err *e);
+bool agent_read(const char *path, const kv_layout *l, agent_record *out, err *e);
 /* Only the name of the head, without a check of the rest. */
 bool agent_read_head(const char *path, kv_name *head, err *e);
 

@@ -396,10 +396,11 @@ void shelf_forget(shelf *s, const shelf_key *key) {
     pthread_mutex_unlock(&s->lock);
 }
 
-void shelf_agent_bytes(shelf *s, uint64_t old_bytes, uint64_t new_bytes) {
+void shelf_agent_bytes(shelf *s, uint64_t old_bytes, uint64_t new_bytes, uint64_t reserved) {
+    uint64_t less = old_bytes + reserved;
     pthread_mutex_lock(&s->lock);
     s->stats.bytes += new_bytes;
-    s->stats.bytes -= old_bytes < s->stats.bytes ? old_bytes : s->stats.bytes;
+    s->stats.bytes -= less < s->stats.bytes ? less : s->stats.bytes;
     if (!old_bytes && new_bytes) s->stats.agents++;
     if (old_bytes && !new_bytes && s->stats.agents) s->stats.agents--;
     pthread_mutex_unlock(&s->lock);
@@ -415,6 +416,21 @@ shelf_stats shelf_get_stats(shelf *s) {
 void shelf_blocks(shelf *s, bool (*each)(void *user, const shelf_key *key, uint64_t bytes), void *user) {
     for (size_t i = 0; i < s->table.n_slots; i++)
         if (s->table.slots[i].bytes && !each(user, &s->table.slots[i].key, s->table.slots[i].bytes)) return;
+}
+
+size_t shelf_chain(shelf *s, const kv_name *head, uint64_t *bytes) {
+    size_t n = 0;
+    *bytes = 0;
+    pthread_mutex_lock(&s->lock);
+    /* Each step goes to a smaller index, so that names that lie cannot make it a circle. */
+    for (const shelf_record *r = table_find(&s->table, head); r;) {
+        n++;
+        *bytes += r->bytes;
+        const shelf_record *up = r->key.index ? table_find_start(&s->table, r->key.parent) : NULL;
+        r = up && up->key.index + 1 == r->key.index ? up : NULL;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return n;
 }
 
 typedef struct agent_walk {

@@ -50,8 +50,8 @@ bool shelf_set_aside(shelf *s, const char *path, const char *why, err *e);
 
 /* The path of an agent's file: end is ".safetensors", ".lock" or ".pin". NULL with e set when the name is none: empty, longer than 64 bytes or no UTF-8. */
 char *shelf_agent_path(const shelf *s, const char *agent, const char *tag, const char *end, err *e);
-/* Counts an agent's file that was written (old bytes are those of the one it replaced) or removed. */
-void shelf_agent_bytes(shelf *s, uint64_t old_bytes, uint64_t new_bytes);
+/* Counts an agent's file that was written (old bytes are those of the one it replaced; reserved: what was counted for it already) or removed. */
+void shelf_agent_bytes(shelf *s, uint64_t old_bytes, uint64_t new_bytes, uint64_t reserved);
 /* Calls each for every agent with the path of its file, until it returns false. */
 bool shelf_agents(const shelf *s, bool (*each)(void *user, const char *path, bool pinned), void *user, err *e);
 
@@ -67,7 +67,9 @@ shelf_stats shelf_get_stats(shelf *s);
 bool shelf_collect(shelf *s, uint64_t most, bool *busy, err *e);
 /* Deletes all that was set aside. */
 bool shelf_clear_bad(shelf *s, err *e);
-/* Calls each for every block in the index. */
+/* How many blocks of the chain that ends with head are there, and their bytes. */
+size_t shelf_chain(shelf *s, const kv_name *head, uint64_t *bytes);
+/* Calls each for every block in the index, which must not change meanwhile. */
 void shelf_blocks(shelf *s, bool (*each)(void *user, const shelf_key *key, uint64_t bytes), void *user);
 
 #endif

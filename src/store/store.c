@@ -12,7 +12,7 @@
 typedef struct job {
     struct job *next;
     kv_block *block;
-    agent agent;
+    agent_record agent;
     uint64_t number;
 } job;
 
@@ -236,18 +236,18 @@ void store_put(store *s, kv_block *b) {
 }
 
 static bool same_agent(const job *j, const void *with) {
-    const agent *a = with;
+    const agent_record *a = with;
     return !j->block && strcmp(j->agent.name, a->name) == 0 && strcmp(j->agent.tag, a->tag) == 0;
 }
 
-bool store_save(store *s, agent *a, err *e) {
+bool store_save(store *s, agent_record *a, err *e) {
     job *j = mem_zalloc(1, sizeof *j, e);
     if (!j) {
         agent_free(a);
         return false;
     }
     j->agent = *a;
-    *a = (agent){0};
+    *a = (agent_record){0};
     pthread_mutex_lock(&s->lock);
     job *older = unqueue(s, same_agent, &j->agent);
     enqueue(s, j);
@@ -384,8 +384,8 @@ size_t store_load(void *user, const kv_name *names, size_t first, size_t n, kv_b
 
 /* ---- agents ---- */
 
-bool store_take(store *s, const char *name, const char *tag, agent *out, int *lock, err *e) {
-    *out = (agent){0};
+bool store_take(store *s, const char *name, const char *tag, agent_record *out, int *lock, err *e) {
+    *out = (agent_record){0};
     *lock = -1;
     char quoted[200];
     file_id id;
@@ -399,7 +399,7 @@ bool store_take(store *s, const char *name, const char *tag, agent *out, int *lo
         ok = agent_read(path, s->layout, out, &why);
         if (!ok && why.code == HEARTH_FORMAT) {
             ok = shelf_set_aside(s->shelf, path, why.text, e);
-            if (ok) shelf_agent_bytes(s->shelf, id.size, 0);
+            if (ok) shelf_agent_bytes(s->shelf, id.size, 0, 0);
             warn(s, "the agent %s was set aside and starts anew: %s", path, why.text);
         } else if (!ok && e) {
             *e = why;
@@ -417,7 +417,7 @@ bool store_take(store *s, const char *name, const char *tag, agent *out, int *lo
 void store_release(int lock) { file_unlock(lock); }
 
 bool store_remove(store *s, const char *name, const char *tag, err *e) {
-    agent gone = {.name = (char *)name};
+    agent_record gone = {.name = (char *)name};
     snprintf(gone.tag, sizeof gone.tag, "%s", tag);
     pthread_mutex_lock(&s->lock);
     while (s->writing && same_agent(s->first, &gone)) pthread_cond_wait(&s->changed, &s->lock);
@@ -428,7 +428,7 @@ bool store_remove(store *s, const char *name, const char *tag, err *e) {
     char *path = shelf_agent_path(s->shelf, name, tag, ".safetensors", e);
     file_id id;
     bool there = false, ok = path && file_look(path, &there, &id, e) && (!there || file_remove(path, e));
-    if (ok && there) shelf_agent_bytes(s->shelf, id.size, 0);
+    if (ok && there) shelf_agent_bytes(s->shelf, id.size, 0, 0);
     mem_free(path);
     return ok;
 }

@@ -38,7 +38,7 @@ const char *store_model(const store *s);
 /* Has a full block, which the caller holds, written soon. */
 void store_put(store *s, kv_block *b);
 /* Has the agent written after all blocks that wait; takes what a points to. A later save of the same agent replaces one that waits. */
-bool store_save(store *s, agent *a, err *e);
+bool store_save(store *s, agent_record *a, err *e);
 /* Waits until all that was put and saved before is on disk; false when a write failed meanwhile. */
 bool store_flush(store *s, err *e);
 
@@ -50,7 +50,7 @@ typedef struct store_loader {
 size_t store_load(void *user, const kv_name *names, size_t first, size_t n, kv_block **out);
 
 /* Takes the agent for this caller alone (*lock for store_release) and reads it; out is empty when there is none yet. */
-bool store_take(store *s, const char *name, const char *tag, agent *out, int *lock, err *e);
+bool store_take(store *s, const char *name, const char *tag, agent_record *out, int *lock, err *e);
 void store_release(int lock);
 /* Deletes an agent that the caller has taken. Its blocks stay until their room is needed. */
 bool store_remove(store *s, const char *name, const char *tag, err *e);

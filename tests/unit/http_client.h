@@ -26,11 +26,11 @@ static inline void client_write(int fd, const void *data, size_t len) {
     }
 }
 
-/* Reads more; false at the end, or after 30 seconds of silence. */
+/* Reads more; false at the end, or after two minutes of silence. */
 static inline bool client_read(int fd, buf *in) {
     struct pollfd p = {.fd = fd, .events = POLLIN};
     char part[16384];
-    if (poll(&p, 1, 30000) <= 0) return false;
+    if (poll(&p, 1, 120000) <= 0) return false;
     ssize_t n = recv(fd, part, sizeof part, 0);
     return n > 0 && buf_add(in, part, (size_t)n, NULL);
 }

@@ -101,9 +101,10 @@ static int64_t rows_per_task(const kern_matmul *m, const kern_weight *w, int64_t
     if (threads == 1) return round_up(w->rows, step);
     int64_t row_work = w->cols * (n < 4 ? 4 : n);
     int64_t least = (TASK_WORK + row_work - 1) / row_work;
-    int64_t share = w->rows / ((int64_t)threads * (m->many && n >= m->many ? TASKS_PER_THREAD_MANY : TASKS_PER_THREAD));
+    const bool many = m->many && n >= m->many;
+    int64_t share = w->rows / ((int64_t)threads * (many ? TASKS_PER_THREAD_MANY : TASKS_PER_THREAD));
     /* Many tokens read the same rows again and again: ranges that fit the caches serve them all. */
-    int64_t most = 256;
+    int64_t most = many ? 512 : 256;
     int64_t rows = share > most ? most : share;
     if (rows < least) rows = least;
     return round_up(rows < 1 ? 1 : rows, step);

@@ -18,7 +18,7 @@
 #define AMX_LEAST 32 /* with fewer tokens unpacking to tiles costs more than the tiles save */
 #define AMX_COLUMNS 256 /* of a slice: tiles of two panels are 16 KiB */
 #define AMX_TOKENS 512 /* that pass by at once: 256 KiB of activations in a slice */
-#define AMX_ROWS 256 /* whose sums are kept from slice to slice: 512 KiB */
+#define AMX_ROWS 512 /* whose sums are kept from slice to slice: 1 MiB, of which each slice reads every byte once */
 #define SLICE (AMX_COLUMNS / STEP)
 
 static bool amx_usable(void) { return kern_cpu_get()->amx; }
@@ -41,13 +41,16 @@ INLINE __m512i act_columns(const float *x, int64_t left) {
     return (__m512i)_mm512_cvtne2ps_pbh(_mm512_maskz_loadu_ps((__mmask16)(mask >> 16), x + 16), _mm512_maskz_loadu_ps((__mmask16)mask, x));
 }
 
+/* Tile by tile: the memory is written from its beginning to its end. t0 is a multiple of 32. */
 static void tiles_act(uint8_t *dst, const float *x, int64_t ldx, int64_t cols, int64_t n, int64_t t0, int64_t t1) {
     const int64_t steps = steps_of(cols), end = t1 == n ? padded_tokens(n) : t1;
-    for (int64_t t = t0; t < end; t++)
-        for (int64_t s = 0; s < steps; s++) {
-            uint8_t *at = dst + act_at(s / SLICE * SLICE, steps, t, n) + (size_t)(s % SLICE * 2 + t / 16 % 2) * TILE_BYTES + (size_t)(t % 16) * 64;
-            _mm512_store_si512(at, t < n ? act_columns(x + t * ldx + s * STEP, cols - s * STEP) : _mm512_setzero_si512());
-        }
+    for (int64_t k = 0; k < steps; k += SLICE) {
+        uint8_t *at = dst + act_at(k, steps, t0, n);
+        for (int64_t t = t0; t < end; t += 32)
+            for (int64_t s = k; s < min_of(k + SLICE, steps); s++)
+                for (int64_t i = t; i < t + 32; i++, at += 64)
+                    _mm512_store_si512(at, i < n ? act_columns(x + i * ldx + s * STEP, cols - s * STEP) : _mm512_setzero_si512());
+    }
 }
 
 /* The form that AVX-512 uses for a type when there are few tokens, ours when there are many. */

@@ -211,7 +211,9 @@ static void regex_agrees_with_pcre(void **state) {
                 char text[12];
                 size_t len = rng_next(&r) % 9;
                 for (size_t k = 0; k < len; k++) text[k] = (char)('a' + rng_next(&r) % 4);
-                bool expected = pcre2_match(re, (PCRE2_SPTR)text, len, 0, 0, data, NULL) >= 0;
+                int answer = pcre2_match(re, (PCRE2_SPTR)text, len, 0, 0, data, NULL);
+                if (answer < 0 && answer != PCRE2_ERROR_NOMATCH) continue; /* it gave up: nested repetitions backtrack without end */
+                bool expected = answer >= 0;
                 if (accepts(g, text, len) != expected) fail_msg("%s on '%.*s': expected %d", pattern.data, (int)len, text, expected);
                 matched += expected;
             }

@@ -91,7 +91,7 @@ void memory_recall(memory *m, const int32_t *tokens, size_t n, bool long_context
         if (best + 1 >= k->kv.length) {
             kept whole = take_out(m, item);
             mem_free(whole.tokens);
-            mem_free(kv->blocks);
+            kv_seq_free(kv);
             *kv = whole.kv;
             kv_seq_truncate(kv, best);
         } else {

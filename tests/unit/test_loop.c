@@ -92,20 +92,34 @@ static void test_who_starts_next(void **state) {
 
 /* ---- the loop ---- */
 
-static hearth_engine *engine;
+/* Exact: the same bits in any company. Fast: where that does not matter. */
+static hearth_engine *engine, *exact, *fast;
 
 static int open_engine(void **state) {
     (void)state;
     err e = {0};
     hearth_engine_options o = hearth_engine_defaults();
-    o.cpu = "ref"; /* the same bits in any company */
-    engine = hearth_engine_open("models/ember-30m-q8_0.gguf", &o, &e);
-    if (!engine) print_error("%s\n", e.text);
-    return engine ? 0 : -1;
+    o.cache = false;
+    fast = hearth_engine_open("models/ember-30m-q8_0.gguf", &o, &e);
+    o.cpu = "ref";
+    exact = fast ? hearth_engine_open("models/ember-30m-q8_0.gguf", &o, &e) : NULL;
+    if (!exact) print_error("%s\n", e.text);
+    return exact ? 0 : -1;
 }
 static int close_engine(void **state) {
     (void)state;
-    hearth_engine_close(engine);
+    hearth_engine_close(exact);
+    hearth_engine_close(fast);
+    return 0;
+}
+static int use_exact(void **state) {
+    (void)state;
+    engine = exact;
+    return 0;
+}
+static int use_fast(void **state) {
+    (void)state;
+    engine = fast;
     return 0;
 }
 
@@ -179,10 +193,10 @@ static buf alone(const prompt *p, int max_tokens) {
 
 static const char *const questions[] = {"Hello! Who are you?", "My name is Ada. What is my name?", "Spell lamp.", "Tell me a story about a dog.",
                                         "I live in Turin. Where do I live?", "What is a book?", "Do you like music?", "Good morning!"};
-enum { N_QUESTIONS = 8 };
+enum { N_QUESTIONS = 6 };
 
 static void check_together(loop *l) {
-    enum { TOKENS = 6 };
+    enum { TOKENS = 5 };
     loop_ticket *t[N_QUESTIONS];
     prompt p[N_QUESTIONS];
     for (int i = 0; i < N_QUESTIONS; i++) {
@@ -234,7 +248,7 @@ static void test_prefixes_are_remembered(void **state) {
     loop *l = loop_of(4, 4, (uint64_t)1 << 30);
     prompt p = asked(questions[0]);
     buf first = {0}, second = {0};
-    loop_request r = request_of(&p, 20);
+    loop_request r = request_of(&p, 8);
     loop_ticket *t = loop_submit(l, &r, NULL);
     assert_int_equal(collect(t, &first, NULL), LOOP_DONE);
     assert_int_equal(loop_ticket_usage(t).cached_tokens, 0);
@@ -268,7 +282,7 @@ static void test_several_answers(void **state) {
     (void)state;
     loop *l = loop_of(4, 8, (uint64_t)1 << 30);
     prompt p = asked(questions[3]);
-    loop_request r = request_of(&p, 10);
+    loop_request r = request_of(&p, 6);
     r.n = 4;
     r.n_logprobs = 2;
     r.sampler.temperature = 1.2f;
@@ -468,16 +482,16 @@ int main(void) {
         cmocka_unit_test(test_shares_are_fair),
         cmocka_unit_test(test_chunks_keep_the_pace),
         cmocka_unit_test(test_who_starts_next),
-        cmocka_unit_test(test_company_changes_nothing),
-        cmocka_unit_test(test_little_memory),
-        cmocka_unit_test(test_prefixes_are_remembered),
-        cmocka_unit_test(test_several_answers),
-        cmocka_unit_test(test_stop_strings_and_pieces),
-        cmocka_unit_test(test_queue_has_a_bound),
-        cmocka_unit_test(test_time_limits),
-        cmocka_unit_test(test_wrong_requests),
-        cmocka_unit_test(test_end_tells_everyone),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test_setup(test_company_changes_nothing, use_exact),
+        cmocka_unit_test_setup(test_little_memory, use_exact),
+        cmocka_unit_test_setup(test_prefixes_are_remembered, use_exact),
+        cmocka_unit_test_setup(test_several_answers, use_exact),
+        cmocka_unit_test_setup(test_stop_strings_and_pieces, use_fast),
+        cmocka_unit_test_setup(test_queue_has_a_bound, use_fast),
+        cmocka_unit_test_setup(test_time_limits, use_fast),
+        cmocka_unit_test_setup(test_wrong_requests, use_fast),
+        cmocka_unit_test_setup(test_end_tells_everyone, use_fast),
+        cmocka_unit_test_setup(test_no_memory, use_fast),
     };
     return cmocka_run_group_tests(tests, open_engine, close_engine);
 }

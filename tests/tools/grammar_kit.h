@@ -40,6 +40,13 @@ static inline grammar_vocab *kit_make(kit_vocab *k, int n_random, uint64_t *seed
     kit_add(k, "", 0);
     kit_add(k, "", 0);
     for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) kit_add(k, pieces[i], strlen(pieces[i]));
+    /* Words of every length, closed and with something behind. */
+    for (size_t len = 1; len <= 20; len++) {
+        char text[24];
+        memset(text, 'w', len);
+        memcpy(text + len, "\"],[", 4);
+        for (size_t more = 0; more <= 4; more++) kit_add(k, text, len + more);
+    }
     for (int i = 0; i < n_random; i++) {
         char text[24];
         size_t len = 0;

@@ -93,7 +93,8 @@ static void gbnf_accepts(void **state) {
         {"root ::= \"a\" dead | \"b\"\ndead ::= \"c\" dead", {"b"}, {"a", "ac", "acc"}},
         {"root ::= \"x\"{0,99999999} \"y\"", {"y", "xxxxy"}, {"x"}},
         {"root ::= expr\nexpr ::= term ([+*] term)*\nterm ::= [0-9]+ | \"(\" expr \")\"", {"1", "1+2*(3+4)", "((7))"}, {"1+", "(1", "1)"}},
-        {"root ::= \"for\" | \"foreach\" | \"format\" | \"f\" | \"for\"", {"for", "foreach", "format", "f"}, {"fo", "forma", "foreac", "formate"}},
+        {"root ::= \"for\" | \"foreach\" | \"format\" | \"f\" | \"for\"", {"for", "foreach", "format", "f"}, {"fo", "forma", "foreac", "formate", "foror"}},
+        {"root ::= (\"f\" | \"for\" | \"form\") \"x\"", {"fx", "forx", "formx"}, {"fxor", "fororx", "x", "fox"}},
     };
     EXAMPLES(HEARTH_GRAMMAR_GBNF, list);
 }
@@ -197,7 +198,6 @@ static void regex_agrees_with_pcre(void **state) {
     for (int round = 0; round < 300; round++) {
         buf pattern = {0};
         random_regex(&r, &pattern, 3);
-        /* Repetitions of what is repeated already are spelt differently. */
         int code;
         size_t where;
         buf whole = {0};
@@ -211,7 +211,9 @@ static void regex_agrees_with_pcre(void **state) {
                 char text[12];
                 size_t len = rng_next(&r) % 9;
                 for (size_t k = 0; k < len; k++) text[k] = (char)('a' + rng_next(&r) % 4);
-                bool expected = pcre2_match(re, (PCRE2_SPTR)text, len, 0, 0, data, NULL) >= 0;
+                int result = pcre2_match(re, (PCRE2_SPTR)text, len, 0, 0, data, NULL);
+                if (result < 0 && result != PCRE2_ERROR_NOMATCH) continue; /* it gave up: too many ways to try */
+                bool expected = result >= 0;
                 if (accepts(g, text, len) != expected) fail_msg("%s on '%.*s': expected %d", pattern.data, (int)len, text, expected);
                 matched += expected;
             }

@@ -112,6 +112,39 @@ static void masks_agree_with_trying(void **state) {
     }
 }
 
+/* Every distance from both bounds, with tokens that reach across them. */
+static void masks_agree_near_bounds(void **state) {
+    (void)state;
+    static const char *const schemas[] = {
+        "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"maxLength\":30}}",
+        "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"minLength\":28}}",
+        "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"minLength\":14,\"maxLength\":17}}",
+        "{\"type\":\"array\",\"items\":{\"type\":\"array\",\"items\":{\"type\":\"string\",\"maxLength\":9},\"maxItems\":3},\"minItems\":3,\"maxItems\":4}",
+    };
+    uint64_t bits[(KIT_MAX + 63) / 64];
+    for (size_t i = 0; i < sizeof schemas / sizeof *schemas; i++) {
+        /* Far from the bounds first, so that others can be made from it, and the other way round. */
+        for (int down = 0; down < 2; down++) {
+            err e = {0};
+            hearth_grammar *g = make(&(source){HEARTH_GRAMMAR_JSON_SCHEMA, schemas[i]});
+            for (int k = 0; k <= 30; k++) {
+                buf text = {0};
+                buf_adds(&text, i == 3 ? "[[\"" : "[\"", NULL);
+                for (int n = down ? 30 - k : k; n > 0; n--) buf_addc(&text, 'x', NULL);
+                grammar_state *s = grammar_state_new(g, &e);
+                if (grammar_state_add(s, text.data, text.len, &e)) {
+                    assert_true(grammar_state_mask(s, bits, &e));
+                    check_mask(s, bits, schemas[i]);
+                }
+                err_clear(&e);
+                grammar_state_free(s);
+                buf_free(&text);
+            }
+            hearth_grammar_free(g);
+        }
+    }
+}
+
 /* ---- what comes out ---- */
 
 static const json_t *resolve(const json_t *root, const json_t *x) {
@@ -524,7 +557,8 @@ static void failing_allocations_are_reported(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(masks_agree_with_trying),     cmocka_unit_test(what_comes_out_fits),  cmocka_unit_test(states_are_independent),
+        cmocka_unit_test(masks_agree_with_trying),     cmocka_unit_test(masks_agree_near_bounds),
+        cmocka_unit_test(what_comes_out_fits),  cmocka_unit_test(states_are_independent),
         cmocka_unit_test(says_when_nothing_is_allowed), cmocka_unit_test(sampler_follows_the_grammar), cmocka_unit_test(threads_share_a_grammar),
         cmocka_unit_test(hostile_grammars_end),        cmocka_unit_test(large_grammars_end),   cmocka_unit_test(long_texts_stay_cheap),
         cmocka_unit_test(damaged_grammars_end),        cmocka_unit_test(failing_allocations_are_reported),

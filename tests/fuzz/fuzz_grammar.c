@@ -1,5 +1,5 @@
-/* fuzz_grammar.c: the readers of grammars, the network and the masks under libFuzzer. The first byte of an input picks the kind, the second steers which
- * of the allowed tokens are taken. A mask and a step that disagree are a finding. */
+/* fuzz_grammar.c: the readers of grammars, the network and the masks under libFuzzer. The first byte of an input picks the kind, the second
+ * steers which of the allowed tokens are taken. A mask and a step that disagree are a finding. */
 #include <stdlib.h>
 #include <string.h>
 

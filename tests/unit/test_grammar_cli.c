@@ -18,7 +18,8 @@ static void answers_follow_the_options(void **state) {
     (void)state;
     char path[512];
     snprintf(path, sizeof path, "%s/schema.json", temp_dir());
-    const char *schema = "{\"properties\":{\"kind\":{\"enum\":[\"cat\",\"dog\"]},\"age\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":20}},\"required\":[\"kind\",\"age\"]}";
+    const char *schema = "{\"properties\":{\"kind\":{\"enum\":[\"cat\",\"dog\"]},\"age\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":"
+                         "20}},\"required\":[\"kind\",\"age\"]}";
     spew(path, schema, strlen(schema));
     buf out = {0}, err_out = {0};
     assert_int_equal(hearth(&out, &err_out, (const char *const[]){"--json-schema", path, NULL}), 0);
@@ -96,6 +97,7 @@ static void generate_starts_and_goes_on(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(answers_follow_the_options), cmocka_unit_test(wrong_use_is_told), cmocka_unit_test(generate_starts_and_goes_on)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(answers_follow_the_options), cmocka_unit_test(wrong_use_is_told),
+                                       cmocka_unit_test(generate_starts_and_goes_on)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

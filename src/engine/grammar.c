@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "engine/engine.h"
 #include "engine/grammar_mask.h"
 
 struct grammar_state {
@@ -29,17 +28,22 @@ struct hearth_grammar {
 
 static uint32_t read_text(grammar_build *b, hearth_grammar_kind kind, const char *text, size_t len) {
     switch (kind) {
-    case HEARTH_GRAMMAR_GBNF: return grammar_read_gbnf(b, text, len);
-    case HEARTH_GRAMMAR_JSON_SCHEMA: return grammar_read_schema(b, text, len);
-    case HEARTH_GRAMMAR_REGEX: return grammar_read_regex(b, text, len, GRAMMAR_REGEX_WHOLE).expr;
-    case HEARTH_GRAMMAR_JSON: return grammar_read_json(b);
+    case HEARTH_GRAMMAR_GBNF:
+        return grammar_read_gbnf(b, text, len);
+    case HEARTH_GRAMMAR_JSON_SCHEMA:
+        return grammar_read_schema(b, text, len);
+    case HEARTH_GRAMMAR_REGEX:
+        return grammar_read_regex(b, text, len, GRAMMAR_REGEX_WHOLE).expr;
+    case HEARTH_GRAMMAR_JSON:
+        return grammar_read_json(b);
     }
     return err_set(b->e, HEARTH_ARGUMENT, "%d is no kind of grammar", (int)kind);
 }
 
 static bool make_net(grammar_net *net, hearth_grammar_kind kind, const char *text, size_t len, err *e) {
     grammar_build b = {.e = e};
-    if (len > GRAMMAR_MAX_TEXT) return err_set(e, HEARTH_LIMIT, "a grammar may have at most %d bytes, and this one has %zu", GRAMMAR_MAX_TEXT, len);
+    if (len > GRAMMAR_MAX_TEXT)
+        return err_set(e, HEARTH_LIMIT, "a grammar may have at most %d bytes, and this one has %zu", GRAMMAR_MAX_TEXT, len);
     uint32_t root = read_text(&b, kind, text, len);
     bool ok = !grammar_failed(&b) && grammar_net_make(net, &b, root, e);
     grammar_build_free(&b);
@@ -54,7 +58,8 @@ hearth_grammar *grammar_new(const grammar_vocab *v, hearth_grammar_kind kind, co
     atomic_init(&g->owners, 1);
     g->vocab = v;
     g->budget = (size_t)64 << 20;
-    bool ok = make_net(&g->net, kind, text, len, e) && grammar_machine_make(&g->machine, &g->net, e) && grammar_masks_make(&g->masks, v, &g->machine, e);
+    bool ok = make_net(&g->net, kind, text, len, e) && grammar_machine_make(&g->machine, &g->net, e) &&
+              grammar_masks_make(&g->masks, v, &g->machine, e);
     if (ok) {
         g->machine.max_bytes = 4 * g->budget;
         g->start = grammar_machine_start(&g->machine, e);
@@ -86,21 +91,6 @@ void grammar_set_budget(hearth_grammar *g, size_t bytes) {
     g->budget = bytes;
     g->machine.max_bytes = bytes > SIZE_MAX / 4 ? SIZE_MAX : 4 * bytes;
     pthread_mutex_unlock(&g->lock);
-}
-
-/* ---- for an engine ---- */
-
-static const char *engine_bytes(const void *engine, int32_t token, size_t *len) { return hearth_token_bytes(engine, token, false, len); }
-static bool engine_ends(const void *engine, int32_t token) { return hearth_token_ends(engine, token); }
-
-hearth_grammar *hearth_grammar_new(hearth_engine *engine, hearth_grammar_kind kind, const char *text, size_t len, hearth_error *error) {
-    err_clear(error);
-    pthread_mutex_lock(&engine->grammar_lock);
-    if (!engine->grammar_vocab)
-        engine->grammar_vocab = grammar_vocab_new(tokenizer_size(engine->tok), engine_bytes, engine_ends, engine, error);
-    const grammar_vocab *v = engine->grammar_vocab;
-    pthread_mutex_unlock(&engine->grammar_lock);
-    return v ? grammar_new(v, kind, text, len, error) : NULL;
 }
 
 /* ---- states ---- */
@@ -165,7 +155,8 @@ static bool add_bytes(grammar_state *s, const unsigned char *bytes, size_t len, 
     if (config == CONFIG_FAILED) return false;
     if (config == CONFIG_DEAD) {
         char quoted[128];
-        return err_set(e, HEARTH_ARGUMENT, "the grammar does not allow '%s' here", err_quote(quoted, sizeof quoted, (const char *)bytes, len));
+        return err_set(e, HEARTH_ARGUMENT, "the grammar does not allow '%s' here",
+                       err_quote(quoted, sizeof quoted, (const char *)bytes, len));
     }
     s->config = config;
     return true;
@@ -190,7 +181,8 @@ bool grammar_state_can_end(const grammar_state *s) {
 bool grammar_state_accept(grammar_state *s, int32_t token, err *e) {
     hearth_grammar *g = s->grammar;
     const grammar_vocab *v = g->vocab;
-    if (token < 0 || token >= v->n_tokens) return err_set(e, HEARTH_ARGUMENT, "token %d is not in the vocabulary of %d tokens", token, v->n_tokens);
+    if (token < 0 || token >= v->n_tokens)
+        return err_set(e, HEARTH_ARGUMENT, "token %d is not in the vocabulary of %d tokens", token, v->n_tokens);
     if (v->ends[token / 64] >> (token % 64) & 1)
         return grammar_state_can_end(s) || err_set(e, HEARTH_ARGUMENT, "the grammar does not allow the answer to end here");
     const size_t len = v->at[token + 1] - v->at[token];

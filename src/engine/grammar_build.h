@@ -6,18 +6,18 @@
 #include "base/mem.h"
 
 enum {
-    GRAMMAR_MAX_TEXT = 4 << 20,  /* bytes of source */
-    GRAMMAR_MAX_DEPTH = 200,     /* expressions inside each other */
-    GRAMMAR_MAX_SIZE = 1 << 20,  /* expressions, nodes, edges */
-    GRAMMAR_MANY = 1 << 30,      /* as a most: without bound */
+    GRAMMAR_MAX_TEXT = 4 << 20, /* bytes of source */
+    GRAMMAR_MAX_DEPTH = 200,    /* expressions inside each other */
+    GRAMMAR_MAX_SIZE = 1 << 20, /* expressions, nodes, edges */
+    GRAMMAR_MANY = 1 << 30,     /* as a most: without bound */
     GRAMMAR_LAST_CHAR = 0x10FFFF,
 };
 
 typedef enum grammar_expr_kind {
-    GRAMMAR_EMPTY,  /* nothing at all, which always matches */
-    GRAMMAR_NEVER,  /* matches nothing, not even the empty text */
-    GRAMMAR_BYTES,  /* these bytes */
-    GRAMMAR_CHARS,  /* one character of a set */
+    GRAMMAR_EMPTY, /* nothing at all, which always matches */
+    GRAMMAR_NEVER, /* matches nothing, not even the empty text */
+    GRAMMAR_BYTES, /* these bytes */
+    GRAMMAR_CHARS, /* one character of a set */
     GRAMMAR_SEQ,
     GRAMMAR_ALT,
     GRAMMAR_REPEAT,

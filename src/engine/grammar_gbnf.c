@@ -112,20 +112,28 @@ static bool read_char(reader *r, uint32_t *c) {
     r->at++;
     char escape = more(r) ? *r->at++ : 0;
     switch (escape) {
-    case 'x': return read_hex(r, 2, c);
-    case 'u': return read_hex(r, 4, c);
-    case 'U': return read_hex(r, 8, c);
-    case 't': return *c = '\t', true;
-    case 'r': return *c = '\r', true;
-    case 'n': return *c = '\n', true;
+    case 'x':
+        return read_hex(r, 2, c);
+    case 'u':
+        return read_hex(r, 4, c);
+    case 'U':
+        return read_hex(r, 8, c);
+    case 't':
+        return *c = '\t', true;
+    case 'r':
+        return *c = '\r', true;
+    case 'n':
+        return *c = '\n', true;
     case '\\':
     case '"':
     case '[':
     case ']':
     case '-':
     case '^':
-    case '/': return *c = (unsigned char)escape, true;
-    default: return fail(r, "after a backslash one of n r t \\ \" [ ] - ^ / x u U is expected");
+    case '/':
+        return *c = (unsigned char)escape, true;
+    default:
+        return fail(r, "after a backslash one of n r t \\ \" [ ] - ^ / x u U is expected");
     }
 }
 

@@ -53,7 +53,9 @@ size_t grammar_machine_bytes(const grammar_machine *m) {
 
 static bool check_limits(const grammar_machine *m, err *e) {
     if (m->effort > m->max_effort || grammar_machine_bytes(m) > m->max_bytes)
-        return err_set(e, HEARTH_LIMIT, "the grammar is too ambiguous: the text can be read in too many ways here; let its alternatives differ in how they begin");
+        return err_set(
+            e, HEARTH_LIMIT,
+            "the grammar is too ambiguous: the text can be read in too many ways here; let its alternatives differ in how they begin");
     return true;
 }
 
@@ -268,7 +270,8 @@ int32_t grammar_machine_step_new(grammar_machine *m, int32_t config, uint32_t by
         if (node == ITEM_DONE) continue;
         m->effort += (net->first[node + 1] - net->first[node]) / 8;
         for (uint32_t k = net->first[node]; k < net->first[node + 1] && net->edges[k].kind == EDGE_BYTE; k++)
-            if (net->edges[k].lo <= byte && byte <= net->edges[k].hi && !reach(m, net->edges[k].target, item_frame(item), e)) return CONFIG_FAILED;
+            if (net->edges[k].lo <= byte && byte <= net->edges[k].hi && !reach(m, net->edges[k].target, item_frame(item), e))
+                return CONFIG_FAILED;
     }
     int32_t next = finish_step(m, e);
     if (next != CONFIG_FAILED) m->steps[(size_t)config * net->n_classes + byte_class] = next;

@@ -10,8 +10,8 @@
 
 enum { FRAME_END = 0, FRAME_UNKNOWN = 1, FRAME_FIRST = 2 };
 enum { CONFIG_DEAD = -1, CONFIG_UNTRIED = -2, CONFIG_FAILED = -3 };
-#define FRAME_LOOP 0x80000000u     /* in grammar_frame.node: the rest is a fragment */
-#define ITEM_DONE 0xFFFFFFFFu      /* the node of an item that has returned to frame 0 or 1 */
+#define FRAME_LOOP 0x80000000u /* in grammar_frame.node: the rest is a fragment */
+#define ITEM_DONE 0xFFFFFFFFu  /* the node of an item that has returned to frame 0 or 1 */
 
 typedef struct grammar_frame {
     uint32_t node;   /* where to go on, or FRAME_LOOP | fragment */

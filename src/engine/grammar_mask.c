@@ -1,17 +1,18 @@
 /* grammar_mask.c: masks, made of parts that are remembered.
  *
- * Trying all tokens takes a walk over the whole trie. But what lies deep in the stack rarely matters: inside a JSON string nearly every token is
- * allowed or not whatever comes after the string. So the items of a config are cut off after their topmost frames and put into groups with
- * the same rest; each group, with an unknown rest, is a config of its own, whose tokens are found once and remembered. Tokens that leave it
- * (those with a quote in them) are tried with the real rest each time; they are few. Where they are not, one more frame is kept. */
+ * Trying all tokens takes a walk over the whole trie. But what lies deep in the stack rarely matters: inside a JSON string nearly every
+ * token is allowed or not whatever comes after the string. So the items of a config are cut off after their topmost frames and put into
+ * groups with the same rest; each group, with an unknown rest, is a config of its own, whose tokens are found once and remembered. Tokens
+ * that leave it (those with a quote in them) are tried with the real rest each time; they are few. Where they are not, one more frame is
+ * kept. */
 #include "engine/grammar_mask.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    MAX_OPEN = 16384,  /* nodes of the trie that may be left to the rest */
-    MAX_FRAMES = 16,   /* frames looked at before any number is left to the rest */
+    MAX_OPEN = 16384, /* nodes of the trie that may be left to the rest */
+    MAX_FRAMES = 16,  /* frames looked at before any number is left to the rest */
     MAX_CHAIN = 64,
 };
 
@@ -66,9 +67,10 @@ static bool walk(grammar_masks *k, uint32_t first, uint32_t end, uint32_t depth,
     return true;
 }
 
-/* The same over the whole trie, for tokens longer than that; the places where the fragment may be left are added to the n_leaves in k->leaves.
- * *open counts the nodes below those; it ends early past max_open. */
-static bool walk_open(grammar_masks *k, int32_t config, uint32_t longer_than, uint32_t max_open, uint32_t *n_leaves, uint32_t *open, err *e) {
+/* The same over the whole trie, for tokens longer than that; the places where the fragment may be left are added to the n_leaves in
+ * k->leaves. *open counts the nodes below those; it ends early past max_open. */
+static bool walk_open(grammar_masks *k, int32_t config, uint32_t longer_than, uint32_t max_open, uint32_t *n_leaves, uint32_t *open,
+                      err *e) {
     const grammar_vocab *v = k->vocab;
     grammar_machine *m = k->machine;
     const grammar_net *net = m->net;

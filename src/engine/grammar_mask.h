@@ -5,11 +5,11 @@
 #include "engine/grammar_machine.h"
 #include "engine/grammar_vocab.h"
 
-/* What is known about a config whose stack is cut off: the tokens that it allows whatever lies below, and the nodes of the trie at which its
- * fragment may have been left, below which the rest decides. */
+/* What is known about a config whose stack is cut off: the tokens that it allows whatever lies below, and the nodes of the trie at which
+ * its fragment may have been left, below which the rest decides. */
 typedef struct grammar_known {
-    uint64_t *bits;   /* of many tokens, */
-    int32_t *tokens;  /* or a list of few */
+    uint64_t *bits;  /* of many tokens, */
+    int32_t *tokens; /* or a list of few */
     uint32_t n_tokens;
     uint32_t *leaves;
     uint32_t n_leaves;

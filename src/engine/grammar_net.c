@@ -11,7 +11,8 @@ typedef struct compiler {
 
 static bool add_node(compiler *c, uint32_t *node) {
     grammar_net *net = c->net;
-    if (net->n_nodes >= GRAMMAR_MAX_SIZE) return err_set(c->e, HEARTH_LIMIT, "the grammar is too large: it has more than %d places", GRAMMAR_MAX_SIZE);
+    if (net->n_nodes >= GRAMMAR_MAX_SIZE)
+        return err_set(c->e, HEARTH_LIMIT, "the grammar is too large: it has more than %d places", GRAMMAR_MAX_SIZE);
     if (!grammar_grow(&net->flags, &net->cap_flags, net->n_nodes, sizeof *net->flags, c->e)) return false;
     net->flags[net->n_nodes] = 0;
     *node = (uint32_t)net->n_nodes++;
@@ -20,7 +21,8 @@ static bool add_node(compiler *c, uint32_t *node) {
 
 static bool add_edge(compiler *c, grammar_edge edge) {
     grammar_net *net = c->net;
-    if (net->n_edges >= 4 * GRAMMAR_MAX_SIZE) return err_set(c->e, HEARTH_LIMIT, "the grammar is too large: it has more than %d steps", 4 * GRAMMAR_MAX_SIZE);
+    if (net->n_edges >= 4 * GRAMMAR_MAX_SIZE)
+        return err_set(c->e, HEARTH_LIMIT, "the grammar is too large: it has more than %d steps", 4 * GRAMMAR_MAX_SIZE);
     if (!grammar_grow(&net->edges, &net->cap_edges, net->n_edges, sizeof *net->edges, c->e)) return false;
     net->edges[net->n_edges++] = edge;
     return true;
@@ -185,17 +187,24 @@ static bool compile(compiler *c, uint32_t expr, uint32_t from, uint32_t to) {
     const grammar_node_expr *x = expr ? &c->b->exprs[expr] : &(const grammar_node_expr){.kind = GRAMMAR_EMPTY};
     char_set set = {.from = from, .to = to};
     switch ((grammar_expr_kind)x->kind) {
-    case GRAMMAR_EMPTY: return add_free(c, from, to);
-    case GRAMMAR_NEVER: return true;
-    case GRAMMAR_BYTES: return compile_bytes(c, x, from, to);
+    case GRAMMAR_EMPTY:
+        return add_free(c, from, to);
+    case GRAMMAR_NEVER:
+        return true;
+    case GRAMMAR_BYTES:
+        return compile_bytes(c, x, from, to);
     case GRAMMAR_CHARS:
         for (uint32_t i = 0; i < x->n; i++)
             if (!add_char_range(c, &set, c->b->ranges[x->at + i].lo, c->b->ranges[x->at + i].hi)) return false;
         return true;
-    case GRAMMAR_SEQ: return compile_seq(c, x, from, to);
-    case GRAMMAR_ALT: return compile_alt(c, x, from, to);
-    case GRAMMAR_REPEAT: return compile_repeat(c, x, from, to);
-    case GRAMMAR_RULE: return add_edge(c, (grammar_edge){.from = from, .target = to, .callee = x->at, .kind = EDGE_CALL});
+    case GRAMMAR_SEQ:
+        return compile_seq(c, x, from, to);
+    case GRAMMAR_ALT:
+        return compile_alt(c, x, from, to);
+    case GRAMMAR_REPEAT:
+        return compile_repeat(c, x, from, to);
+    case GRAMMAR_RULE:
+        return add_edge(c, (grammar_edge){.from = from, .target = to, .callee = x->at, .kind = EDGE_CALL});
     }
     return true;
 }
@@ -243,7 +252,8 @@ static bool index_edges(grammar_net *net, err *e) {
     for (size_t i = 0; i < net->n_nodes; i++) {
         net->first[i + 1] += net->first[i];
         net->flags[i] &= NODE_LAST;
-        for (size_t k = net->first[i]; k < net->first[i + 1]; k++) net->flags[i] |= net->edges[k].kind == EDGE_BYTE ? NODE_BYTES : NODE_MOVES;
+        for (size_t k = net->first[i]; k < net->first[i + 1]; k++)
+            net->flags[i] |= net->edges[k].kind == EDGE_BYTE ? NODE_BYTES : NODE_MOVES;
     }
     return true;
 }
@@ -267,7 +277,8 @@ static bool index_waiting(const grammar_net *net, waiting *w, err *e) {
         for (int k = 0; k < (net->edges[i].kind >= EDGE_CALL ? 2 : 1); k++) w->first[edge_waits_for(net, &net->edges[i], k) + 2]++;
     for (size_t i = 0; i < net->n_nodes; i++) w->first[i + 2] += w->first[i + 1];
     for (size_t i = 0; i < net->n_edges; i++)
-        for (int k = 0; k < (net->edges[i].kind >= EDGE_CALL ? 2 : 1); k++) w->edges[w->first[edge_waits_for(net, &net->edges[i], k) + 1]++] = (uint32_t)i;
+        for (int k = 0; k < (net->edges[i].kind >= EDGE_CALL ? 2 : 1); k++)
+            w->edges[w->first[edge_waits_for(net, &net->edges[i], k) + 1]++] = (uint32_t)i;
     return true;
 }
 
@@ -338,7 +349,8 @@ static bool find_first_calls(const grammar_net *net, first_calls *f, err *e) {
             for (uint32_t k = net->first[node]; ok && k < net->first[node + 1]; k++) {
                 const grammar_edge *x = &net->edges[k];
                 if (x->kind == EDGE_BYTE) continue;
-                bool passes = x->kind == EDGE_FREE || net->fragments[x->callee].nullable || (x->kind == EDGE_LOOP && net->fragments[x->callee].min == 0);
+                bool passes = x->kind == EDGE_FREE || net->fragments[x->callee].nullable ||
+                              (x->kind == EDGE_LOOP && net->fragments[x->callee].min == 0);
                 if (passes && !seen[x->target]) seen[x->target] = true, todo[n++] = x->target;
                 if (x->kind == EDGE_FREE) continue;
                 ok = grammar_grow(&f->callees, &f->cap, f->n, sizeof *f->callees, e);
@@ -378,8 +390,9 @@ static bool refuse_left_recursion(const grammar_net *net, const grammar_build *b
                 stack[n++] = callee;
             } else if (color[callee] == OPEN) {
                 while (callee >= b->n_rules && n > 0) callee = stack[--n]; /* name a rule rather than a repetition inside it */
-                ok = err_set(e, HEARTH_ARGUMENT, "the rule '%s' begins with itself; let it begin with something else and repeat with * or +",
-                             callee < b->n_rules ? b->rules[callee].name : "root");
+                ok =
+                    err_set(e, HEARTH_ARGUMENT, "the rule '%s' begins with itself; let it begin with something else and repeat with * or +",
+                            callee < b->n_rules ? b->rules[callee].name : "root");
             }
         }
     }
@@ -417,8 +430,10 @@ bool grammar_net_make(grammar_net *net, const grammar_build *b, uint32_t root, e
     *net = (grammar_net){0};
     compiler c = {.net = net, .b = b, .e = e};
     bool *ends = NULL;
-    bool ok = compile_all(&c, root) && index_edges(net, e) && (ends = mem_alloc(net->n_nodes, sizeof *ends, e)) && find_ends(net, false, ends, e);
-    if (ok && !ends[net->root]) ok = err_set(e, HEARTH_ARGUMENT, "the grammar matches no text at all: every way through it goes on for ever or is impossible");
+    bool ok =
+        compile_all(&c, root) && index_edges(net, e) && (ends = mem_alloc(net->n_nodes, sizeof *ends, e)) && find_ends(net, false, ends, e);
+    if (ok && !ends[net->root])
+        ok = err_set(e, HEARTH_ARGUMENT, "the grammar matches no text at all: every way through it goes on for ever or is impossible");
     ok = ok && prune(net, ends, e) && check_recursion(net, b, e);
     mem_free(ends);
     if (ok) find_classes(net);

@@ -1,5 +1,6 @@
-/* grammar_regex.c: reads regular expressions: what JavaScript, Python and PCRE agree on and that describes a regular language. What only looks
- * around or back (\b, (?=...), \1) and what they understand differently is refused. Lazy repetitions match the same texts as others. */
+/* grammar_regex.c: reads regular expressions: what JavaScript, Python and PCRE agree on and that describes a regular language. What only
+ * looks around or back (\b, (?=...), \1) and what they understand differently is refused. Lazy repetitions match the same texts as others.
+ */
 #include <string.h>
 
 #include "engine/grammar_build.h"
@@ -103,8 +104,9 @@ static const grammar_range digits[] = {{'0', '9'}};
 static const grammar_range word[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
 static const grammar_range space[] = {{'\t', '\r'}, {' ', ' '}};
 /* Languages differ in what is white space beyond these: \S avoids all of it. */
-static const grammar_range wide_space[] = {{'\t', '\r'},       {0x1C, ' '},        {0x85, 0x85},       {0xA0, 0xA0},       {0x1680, 0x1680},  {0x2000, 0x200A},
-                                           {0x2028, 0x2029},   {0x202F, 0x202F},   {0x205F, 0x205F},   {0x3000, 0x3000},   {0xFEFF, 0xFEFF}};
+static const grammar_range wide_space[] = {{'\t', '\r'},     {0x1C, ' '},      {0x85, 0x85},     {0xA0, 0xA0},
+                                           {0x1680, 0x1680}, {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F},
+                                           {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
 static bool read_hex(reader *r, int least, int most, uint32_t *c) {
@@ -131,21 +133,35 @@ static bool read_escape(reader *r, char_list *l, bool in_set, uint32_t *single) 
     if (!more(r)) return fail(r, "it ends with a backslash");
     char c = *r->at++;
     switch (c) {
-    case 'd': return add_all(r, l, digits, COUNT(digits));
-    case 'D': return add_others(r, l, digits, COUNT(digits));
-    case 'w': return add_all(r, l, word, COUNT(word));
-    case 'W': return add_others(r, l, word, COUNT(word));
-    case 's': return add_all(r, l, space, COUNT(space));
-    case 'S': return add_others(r, l, wide_space, COUNT(wide_space));
-    case 't': return *single = '\t', true;
-    case 'n': return *single = '\n', true;
-    case 'r': return *single = '\r', true;
-    case 'f': return *single = '\f', true;
-    case 'v': return *single = '\v', true;
-    case 'x': return read_code(r, 2, single);
-    case 'u': return read_code(r, 4, single);
+    case 'd':
+        return add_all(r, l, digits, COUNT(digits));
+    case 'D':
+        return add_others(r, l, digits, COUNT(digits));
+    case 'w':
+        return add_all(r, l, word, COUNT(word));
+    case 'W':
+        return add_others(r, l, word, COUNT(word));
+    case 's':
+        return add_all(r, l, space, COUNT(space));
+    case 'S':
+        return add_others(r, l, wide_space, COUNT(wide_space));
+    case 't':
+        return *single = '\t', true;
+    case 'n':
+        return *single = '\n', true;
+    case 'r':
+        return *single = '\r', true;
+    case 'f':
+        return *single = '\f', true;
+    case 'v':
+        return *single = '\v', true;
+    case 'x':
+        return read_code(r, 2, single);
+    case 'u':
+        return read_code(r, 4, single);
     case 'p':
-    case 'P': return fail(r, "properties of characters (\\p) are not supported; write a set such as [a-z]");
+    case 'P':
+        return fail(r, "properties of characters (\\p) are not supported; write a set such as [a-z]");
     case 'b':
     case 'B':
         if (in_set && c == 'b') return *single = '\b', true;
@@ -153,7 +169,8 @@ static bool read_escape(reader *r, char_list *l, bool in_set, uint32_t *single) 
     case '0':
         if (!more(r) || *r->at < '0' || *r->at > '9') return *single = 0, true;
         return fail(r, "octal escapes are not supported; write \\xHH");
-    default: break;
+    default:
+        break;
     }
     if (c >= '1' && c <= '9') return fail(r, "back-references are not supported");
     if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (unsigned char)c >= 0x80) return fail(r, "this escape is not supported");
@@ -170,7 +187,8 @@ static bool read_plain(reader *r, uint32_t *c) {
 }
 
 static bool read_set_char(reader *r, char_list *l, uint32_t *c) {
-    if (next_is(r, "[:") || next_is(r, "[.") || next_is(r, "[=")) return fail(r, "named sets ([:alpha:]) are not supported; write a set such as [a-z]");
+    if (next_is(r, "[:") || next_is(r, "[.") || next_is(r, "[="))
+        return fail(r, "named sets ([:alpha:]) are not supported; write a set such as [a-z]");
     return skip(r, "\\") ? read_escape(r, l, true, c) : read_plain(r, c);
 }
 

@@ -75,7 +75,9 @@ static const json_t *follow_pointer(schema *s, const char *at) {
 const json_t *schema_find(schema *s, const char *ref) {
     const json_t *x = ref[0] == '#' ? follow_pointer(s, ref + 1) : NULL;
     char name[100];
-    if (!x) schema_fail(s, HEARTH_UNSUPPORTED, "the $ref '%s' leads nowhere in this schema; only #/... is supported", err_quote(name, sizeof name, ref, strlen(ref)));
+    if (!x)
+        schema_fail(s, HEARTH_UNSUPPORTED, "the $ref '%s' leads nowhere in this schema; only #/... is supported",
+                    err_quote(name, sizeof name, ref, strlen(ref)));
     return x;
 }
 
@@ -176,7 +178,9 @@ static bool define_members(schema *s, const json_t *x, object *o) {
     return !grammar_failed(s->b);
 }
 
-static uint32_t after_comma(schema *s, uint32_t x) { return GRAMMAR_SEQ_OF(s->b, grammar_text(s->b, ","), schema_common(s, SCHEMA_SPACE), x); }
+static uint32_t after_comma(schema *s, uint32_t x) {
+    return GRAMMAR_SEQ_OF(s->b, grammar_text(s->b, ","), schema_common(s, SCHEMA_SPACE), x);
+}
 
 /* The members in order. rest[i]: what may follow when one was written before and i is next; first[i]: when none was. */
 static uint32_t chain_members(schema *s, const object *o, uint32_t min_more, uint32_t max_more) {
@@ -228,7 +232,8 @@ static uint32_t array_items(schema *s, const json_t *prefix, uint32_t item, uint
     grammar_build *b = s->b;
     const uint32_t n = (uint32_t)json_array_size(prefix), before = n ? n : 1;
     uint32_t rest = 0;
-    if (item && max > before) rest = grammar_repeat(b, after_comma(s, item), min > before ? min - before : 0, max >= GRAMMAR_MANY ? max : max - before);
+    if (item && max > before)
+        rest = grammar_repeat(b, after_comma(s, item), min > before ? min - before : 0, max >= GRAMMAR_MANY ? max : max - before);
     if (n == 0) return item ? GRAMMAR_SEQ_OF(b, item, rest) : grammar_never(b);
     for (uint32_t i = n < max ? n : max; i-- > 0 && !grammar_failed(b);) {
         char number[16];
@@ -248,7 +253,8 @@ static uint32_t array_value(schema *s, const json_t *x) {
     if (!schema_has_more(x, only_type)) return schema_common(s, SCHEMA_ARRAY);
     if (prefix && !json_is_array(prefix)) return schema_fail(s, HEARTH_ARGUMENT, "'prefixItems' must be a list of schemas");
     if (json_is_array(items)) return schema_fail(s, HEARTH_UNSUPPORTED, "a list as 'items' is not supported; write 'prefixItems'");
-    if (!schema_count(s, x, "minItems", (uint32_t)json_array_size(prefix), &min) || !schema_count(s, x, "maxItems", GRAMMAR_MANY, &max)) return 0;
+    if (!schema_count(s, x, "minItems", (uint32_t)json_array_size(prefix), &min) || !schema_count(s, x, "maxItems", GRAMMAR_MANY, &max))
+        return 0;
     if (!json_object_get(x, "minItems") && min > max) min = max;
     if (min > max) return schema_fail(s, HEARTH_ARGUMENT, "'minItems' is more than 'maxItems'");
     if (items ? !json_is_false(items) : json_array_size(prefix) == 0)
@@ -266,13 +272,20 @@ enum { TYPE_OBJECT, TYPE_ARRAY, TYPE_STRING, TYPE_INTEGER, TYPE_NUMBER, TYPE_BOO
 
 static uint32_t typed(schema *s, const json_t *x, int type) {
     switch (type) {
-    case TYPE_OBJECT: return object_value(s, x);
-    case TYPE_ARRAY: return array_value(s, x);
-    case TYPE_STRING: return schema_string(s, x);
-    case TYPE_INTEGER: return schema_number(s, x, true);
-    case TYPE_NUMBER: return schema_number(s, x, false);
-    case TYPE_BOOLEAN: return GRAMMAR_ALT_OF(s->b, grammar_text(s->b, "true"), grammar_text(s->b, "false"));
-    default: return grammar_text(s->b, "null");
+    case TYPE_OBJECT:
+        return object_value(s, x);
+    case TYPE_ARRAY:
+        return array_value(s, x);
+    case TYPE_STRING:
+        return schema_string(s, x);
+    case TYPE_INTEGER:
+        return schema_number(s, x, true);
+    case TYPE_NUMBER:
+        return schema_number(s, x, false);
+    case TYPE_BOOLEAN:
+        return GRAMMAR_ALT_OF(s->b, grammar_text(s->b, "true"), grammar_text(s->b, "false"));
+    default:
+        return grammar_text(s->b, "null");
     }
 }
 
@@ -288,8 +301,8 @@ static unsigned implied_types(const json_t *x) {
     static const char *const of_array[] = {"items", "prefixItems", "minItems", "maxItems", "uniqueItems", NULL};
     static const char *const of_string[] = {"minLength", "maxLength", "pattern", "format", NULL};
     static const char *const of_number[] = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", NULL};
-    return (any_key(x, of_object) ? 1u << TYPE_OBJECT : 0) | (any_key(x, of_array) ? 1u << TYPE_ARRAY : 0) | (any_key(x, of_string) ? 1u << TYPE_STRING : 0) |
-           (any_key(x, of_number) ? 1u << TYPE_NUMBER : 0);
+    return (any_key(x, of_object) ? 1u << TYPE_OBJECT : 0) | (any_key(x, of_array) ? 1u << TYPE_ARRAY : 0) |
+           (any_key(x, of_string) ? 1u << TYPE_STRING : 0) | (any_key(x, of_number) ? 1u << TYPE_NUMBER : 0);
 }
 
 /* As bits. 0 with the failure set, or when no type is named and none is implied. */
@@ -303,7 +316,9 @@ static unsigned types_of(schema *s, const json_t *x) {
         int found = TYPES;
         for (int t = 0; name && t < TYPES; t++)
             if (strcmp(name, type_names[t]) == 0) found = t;
-        if (found == TYPES) return schema_fail(s, HEARTH_ARGUMENT, "'type' must be one of object, array, string, integer, number, boolean, null, or a list of them");
+        if (found == TYPES)
+            return schema_fail(s, HEARTH_ARGUMENT,
+                               "'type' must be one of object, array, string, integer, number, boolean, null, or a list of them");
         types |= 1u << found;
     }
     if (n == 0) return schema_fail(s, HEARTH_ARGUMENT, "'type' leaves no type");
@@ -314,13 +329,20 @@ static unsigned types_of(schema *s, const json_t *x) {
 static bool has_type(const json_t *value, unsigned types) {
     if (types == 0) return true;
     switch (json_typeof(value)) {
-    case JSON_OBJECT: return types & 1u << TYPE_OBJECT;
-    case JSON_ARRAY: return types & 1u << TYPE_ARRAY;
-    case JSON_STRING: return types & 1u << TYPE_STRING;
-    case JSON_INTEGER: return types & (1u << TYPE_INTEGER | 1u << TYPE_NUMBER);
-    case JSON_REAL: return types & 1u << TYPE_NUMBER;
-    case JSON_NULL: return types & 1u << TYPE_NULL;
-    default: return types & 1u << TYPE_BOOLEAN;
+    case JSON_OBJECT:
+        return types & 1u << TYPE_OBJECT;
+    case JSON_ARRAY:
+        return types & 1u << TYPE_ARRAY;
+    case JSON_STRING:
+        return types & 1u << TYPE_STRING;
+    case JSON_INTEGER:
+        return types & (1u << TYPE_INTEGER | 1u << TYPE_NUMBER);
+    case JSON_REAL:
+        return types & 1u << TYPE_NUMBER;
+    case JSON_NULL:
+        return types & 1u << TYPE_NULL;
+    default:
+        return types & 1u << TYPE_BOOLEAN;
     }
 }
 
@@ -329,11 +351,13 @@ static uint32_t fixed(schema *s, const json_t *x) {
     static const char *const allowed[] = {"type", "enum", "const", NULL};
     const json_t *list = json_object_get(x, "enum"), *constant = json_object_get(x, "const"), *value;
     if (list && !json_is_array(list)) return schema_fail(s, HEARTH_ARGUMENT, "'enum' must be a list of values");
-    if (schema_has_more(x, allowed)) return schema_fail(s, HEARTH_UNSUPPORTED, "'enum' and 'const' are supported only with 'type' beside them");
+    if (schema_has_more(x, allowed))
+        return schema_fail(s, HEARTH_UNSUPPORTED, "'enum' and 'const' are supported only with 'type' beside them");
     const unsigned types = json_object_get(x, "type") ? types_of(s, x) : 0;
     grammar_list choices = {0};
     for (size_t i = 0; (value = list ? json_array_get(list, i) : i == 0 ? constant : NULL); i++)
-        if (has_type(value, types) && (!constant || json_equal(value, constant))) grammar_list_add(s->b, &choices, schema_literal(s, value));
+        if (has_type(value, types) && (!constant || json_equal(value, constant)))
+            grammar_list_add(s->b, &choices, schema_literal(s, value));
     uint32_t out = grammar_alt(s->b, choices.items, choices.n);
     if (choices.n == 0) schema_fail(s, HEARTH_ARGUMENT, "'enum', 'const' and 'type' leave no value");
     grammar_list_free(&choices);

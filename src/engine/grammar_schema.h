@@ -7,8 +7,8 @@
 #include "engine/grammar_build.h"
 
 enum {
-    SCHEMA_MAX_DEPTH = 100,    /* schemas inside each other */
-    SCHEMA_MAX_WORK = 200000,  /* schemas looked at */
+    SCHEMA_MAX_DEPTH = 100,   /* schemas inside each other */
+    SCHEMA_MAX_WORK = 200000, /* schemas looked at */
 };
 
 /* Rules that many schemas share, made when they are needed first: number + 1. */

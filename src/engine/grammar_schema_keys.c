@@ -9,12 +9,14 @@ static bool listed(const char *const *list, const char *key) {
     return false;
 }
 
-static const char *const annotations[] = {"title",      "description", "default",    "examples",         "example",         "deprecated", "readOnly",      "writeOnly", "$schema",
-                                          "$id",        "$comment",    "$defs",      "definitions",      "contentEncoding", "id",         "$vocabulary", "$anchor",   "contentMediaType", NULL};
-static const char *const supported[] = {"type",      "properties", "required", "additionalProperties", "enum",      "const",     "anyOf",            "oneOf",
-                                        "allOf",     "$ref",       "items",    "prefixItems",          "minItems",  "maxItems",  "minLength",        "maxLength",
-                                        "pattern",   "format",     "minimum",  "maximum",              "multipleOf", "exclusiveMinimum", "exclusiveMaximum", "minProperties",
-                                        "maxProperties", "uniqueItems", NULL};
+static const char *const annotations[] = {
+    "title",    "description", "default",     "examples",        "example", "deprecated",  "readOnly", "writeOnly",        "$schema", "$id",
+    "$comment", "$defs",       "definitions", "contentEncoding", "id",      "$vocabulary", "$anchor",  "contentMediaType", NULL};
+static const char *const shapes[] = {"type",  "properties", "required", "additionalProperties", "enum", "const", "anyOf", "oneOf",
+                                     "allOf", "$ref",       "items",    "prefixItems",          NULL};
+static const char *const limits[] = {"minItems",         "maxItems",      "minLength",     "maxLength",   "pattern",
+                                     "format",           "minimum",       "maximum",       "multipleOf",  "exclusiveMinimum",
+                                     "exclusiveMaximum", "minProperties", "maxProperties", "uniqueItems", NULL};
 
 bool schema_is_annotation(const char *key) { return listed(annotations, key) || strncmp(key, "x-", 2) == 0; }
 
@@ -23,10 +25,11 @@ bool schema_check_keys(schema *s, const json_t *x) {
     json_t *value;
     json_object_foreach((json_t *)x, key, value) {
         /* These are allowed where they say nothing. */
-        if (strcmp(key, "uniqueItems") == 0 && !json_is_false(value)) return schema_fail(s, HEARTH_UNSUPPORTED, "the keyword 'uniqueItems' is not supported");
+        if (strcmp(key, "uniqueItems") == 0 && !json_is_false(value))
+            return schema_fail(s, HEARTH_UNSUPPORTED, "the keyword 'uniqueItems' is not supported");
         if (strcmp(key, "unevaluatedProperties") == 0 || strcmp(key, "unevaluatedItems") == 0)
             if (json_is_true(value)) continue;
-        if (schema_is_annotation(key) || listed(supported, key)) continue;
+        if (schema_is_annotation(key) || listed(shapes, key) || listed(limits, key)) continue;
         char name[64];
         return schema_fail(s, HEARTH_UNSUPPORTED, "the keyword '%s' is not supported", err_quote(name, sizeof name, key, strlen(key)));
     }
@@ -64,7 +67,8 @@ static json_t *no_memory(schema *s) {
 /* Lists are compared item by item. */
 static bool short_enough(schema *s, const json_t *x, const json_t *y) {
     if ((double)json_array_size(x) * (double)json_array_size(y) <= 1e6) return true;
-    return schema_fail(s, HEARTH_LIMIT, "lists of %zu and %zu items that must both hold are too long", json_array_size(x), json_array_size(y));
+    return schema_fail(s, HEARTH_LIMIT, "lists of %zu and %zu items that must both hold are too long", json_array_size(x),
+                       json_array_size(y));
 }
 
 /* What both lists have. With types, an "integer" in one is also a "number" in the other. */
@@ -172,7 +176,9 @@ const json_t *schema_merge(schema *s, const json_t *x, const json_t *y) {
     if (json_is_true(x) || json_is_false(y)) return y;
     if (json_is_true(y) || json_is_false(x)) return x;
     if (!json_is_object(x) || !json_is_object(y)) return schema_fail(s, HEARTH_ARGUMENT, "a schema must be an object, true or false"), NULL;
-    if (++s->depth > SCHEMA_MAX_DEPTH) return schema_fail(s, HEARTH_LIMIT, "schemas refer to each other without an end, or nest deeper than %d levels", SCHEMA_MAX_DEPTH), NULL;
+    if (++s->depth > SCHEMA_MAX_DEPTH)
+        return schema_fail(s, HEARTH_LIMIT, "schemas refer to each other without an end, or nest deeper than %d levels", SCHEMA_MAX_DEPTH),
+               NULL;
     const json_t *a = flatten(s, x), *b = a ? flatten(s, y) : NULL, *out = NULL;
     if (a && b) out = json_is_object(a) && json_is_object(b) ? merge_flat(s, a, b) : schema_merge(s, a, b);
     s->depth--;

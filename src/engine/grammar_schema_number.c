@@ -1,4 +1,5 @@
-/* grammar_schema_number.c: numbers between bounds, as patterns of their digits. A range is cut where the first digit that differs decides. */
+/* grammar_schema_number.c: numbers between bounds, as patterns of their digits. A range is cut where the first digit that differs decides.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -13,8 +13,9 @@
 #define DAY_SPAN "(?:[0-9]{1,9}Y(?:[0-9]{1,9}M(?:[0-9]{1,9}D)?)?|[0-9]{1,9}M(?:[0-9]{1,9}D)?|[0-9]{1,9}D)"
 #define OCTET "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 #define H16 "[0-9A-Fa-f]{1,4}"
-#define IPV6 "(?:" H16 ":){7}" H16 "|(?:" H16 ":){1,7}:|(?:" H16 ":){1,6}:" H16 "|(?:" H16 ":){1,5}(?::" H16 "){1,2}|(?:" H16 ":){1,4}(?::" H16 "){1,3}|(?:" \
-             H16 ":){1,3}(?::" H16 "){1,4}|(?:" H16 ":){1,2}(?::" H16 "){1,5}|" H16 ":(?::" H16 "){1,6}|:(?::" H16 "){1,7}|::"
+#define IPV6                                                                                                                               \
+    "(?:" H16 ":){7}" H16 "|(?:" H16 ":){1,7}:|(?:" H16 ":){1,6}:" H16 "|(?:" H16 ":){1,5}(?::" H16 "){1,2}|(?:" H16 ":){1,4}(?::" H16     \
+    "){1,3}|(?:" H16 ":){1,3}(?::" H16 "){1,4}|(?:" H16 ":){1,2}(?::" H16 "){1,5}|" H16 ":(?::" H16 "){1,6}|:(?::" H16 "){1,7}|::"
 #define URI_TAIL "(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-F]{2})*"
 
 static const struct {
@@ -32,11 +33,14 @@ static const struct {
     {"uri", "[a-z][a-z0-9+.-]{0,15}://" NAME_PART "(?:\\." NAME_PART "){0,3}(?::[1-9][0-9]{0,3})?(?:/" URI_TAIL ")?(?:#" URI_TAIL ")?"},
 };
 
-static uint32_t regex(schema *s, const char *pattern) { return grammar_read_regex(s->b, pattern, strlen(pattern), GRAMMAR_REGEX_WHOLE).expr; }
+static uint32_t regex(schema *s, const char *pattern) {
+    return grammar_read_regex(s->b, pattern, strlen(pattern), GRAMMAR_REGEX_WHOLE).expr;
+}
 
 /* One character of a string; an escaped one counts as one too, and what UTF-16 spells in two escapes. */
-static const char one_char[] = "[^\"\\\\\\x00-\\x1f]|\\\\(?:[\"\\\\/bfnrt]|u(?:[1-9A-Ca-cE-Fe-f][0-9A-Fa-f]{3}|[dD][0-7][0-9A-Fa-f]{2}|0[1-9A-Fa-f][0-9A-Fa-f]{2}|"
-                               "00[1-9A-Fa-f][0-9A-Fa-f]|000[1-9A-Fa-f]|[dD][89ABab][0-9A-Fa-f]{2}\\\\u[dD][C-Fc-f][0-9A-Fa-f]{2}))";
+static const char one_char[] =
+    "[^\"\\\\\\x00-\\x1f]|\\\\(?:[\"\\\\/bfnrt]|u(?:[1-9A-Ca-cE-Fe-f][0-9A-Fa-f]{3}|[dD][0-7][0-9A-Fa-f]{2}|0[1-9A-Fa-f][0-9A-Fa-f]{2}|"
+    "00[1-9A-Fa-f][0-9A-Fa-f]|000[1-9A-Fa-f]|[dD][89ABab][0-9A-Fa-f]{2}\\\\u[dD][C-Fc-f][0-9A-Fa-f]{2}))";
 
 /* first ( "," space item )* in brackets. */
 static uint32_t in_brackets(schema *s, const char *open, uint32_t item, const char *close) {
@@ -48,19 +52,27 @@ static uint32_t in_brackets(schema *s, const char *open, uint32_t item, const ch
 static uint32_t shared_rule(schema *s, schema_shared which) {
     grammar_build *b = s->b;
     switch (which) {
-    case SCHEMA_SPACE: return regex(s, "(?: |\n[ \t]{0,20})?");
-    case SCHEMA_CHAR: return regex(s, one_char);
-    case SCHEMA_REST: return GRAMMAR_SEQ_OF(b, grammar_repeat(b, regex(s, one_char), 0, GRAMMAR_MANY), grammar_text(b, "\""));
-    case SCHEMA_STRING: return GRAMMAR_SEQ_OF(b, grammar_text(b, "\""), schema_common(s, SCHEMA_REST));
-    case SCHEMA_INTEGER: return regex(s, "-?(?:0|[1-9][0-9]{0,17})");
-    case SCHEMA_NUMBER: return regex(s, "-?(?:0|[1-9][0-9]{0,14})(?:\\.[0-9]{1,16})?(?:[eE][+-]?[0-9]{1,2})?");
+    case SCHEMA_SPACE:
+        return regex(s, "(?: |\n[ \t]{0,20})?");
+    case SCHEMA_CHAR:
+        return regex(s, one_char);
+    case SCHEMA_REST:
+        return GRAMMAR_SEQ_OF(b, grammar_repeat(b, regex(s, one_char), 0, GRAMMAR_MANY), grammar_text(b, "\""));
+    case SCHEMA_STRING:
+        return GRAMMAR_SEQ_OF(b, grammar_text(b, "\""), schema_common(s, SCHEMA_REST));
+    case SCHEMA_INTEGER:
+        return regex(s, "-?(?:0|[1-9][0-9]{0,17})");
+    case SCHEMA_NUMBER:
+        return regex(s, "-?(?:0|[1-9][0-9]{0,14})(?:\\.[0-9]{1,16})?(?:[eE][+-]?[0-9]{1,2})?");
     case SCHEMA_OBJECT: {
         uint32_t colon = grammar_text(b, ":"), space = schema_common(s, SCHEMA_SPACE);
         return in_brackets(s, "{", GRAMMAR_SEQ_OF(b, schema_common(s, SCHEMA_STRING), colon, space, schema_common(s, SCHEMA_VALUE)), "}");
     }
-    case SCHEMA_ARRAY: return in_brackets(s, "[", schema_common(s, SCHEMA_VALUE), "]");
+    case SCHEMA_ARRAY:
+        return in_brackets(s, "[", schema_common(s, SCHEMA_VALUE), "]");
     case SCHEMA_VALUE:
-    case SCHEMA_SHARED: break;
+    case SCHEMA_SHARED:
+        break;
     }
     return GRAMMAR_ALT_OF(b, schema_common(s, SCHEMA_OBJECT), schema_common(s, SCHEMA_ARRAY), schema_common(s, SCHEMA_STRING),
                           schema_common(s, SCHEMA_NUMBER), grammar_text(b, "true"), grammar_text(b, "false"), grammar_text(b, "null"));
@@ -84,7 +96,8 @@ bool schema_count(schema *s, const json_t *x, const char *key, uint32_t fallback
     *out = fallback;
     if (!value) return true;
     double n = json_is_number(value) ? json_number_value(value) : -1;
-    if (!(n >= 0) || n > 1e15 || n != (double)(uint64_t)n) return schema_fail(s, HEARTH_ARGUMENT, "'%s' must be a whole number of 0 or more", key);
+    if (!(n >= 0) || n > 1e15 || n != (double)(uint64_t)n)
+        return schema_fail(s, HEARTH_ARGUMENT, "'%s' must be a whole number of 0 or more", key);
     *out = n >= GRAMMAR_MANY ? GRAMMAR_MANY : (uint32_t)n;
     return true;
 }
@@ -102,7 +115,8 @@ static uint32_t matching(schema *s, const char *key, const char *pattern, size_t
         return 0;
     }
     if (r.shortest < min || (max < GRAMMAR_MANY && r.longest > max))
-        return schema_fail(s, HEARTH_UNSUPPORTED, "'minLength' and 'maxLength' beside '%s' are not supported; let the pattern say how long the text is", key);
+        return schema_fail(s, HEARTH_UNSUPPORTED,
+                           "'minLength' and 'maxLength' beside '%s' are not supported; let the pattern say how long the text is", key);
     return quoted(s, r.expr);
 }
 
@@ -114,7 +128,8 @@ uint32_t schema_string(schema *s, const json_t *x) {
     if (pattern && format) return schema_fail(s, HEARTH_UNSUPPORTED, "'pattern' and 'format' together are not supported");
     if ((pattern && !json_is_string(pattern)) || (format && !json_is_string(format)))
         return schema_fail(s, HEARTH_ARGUMENT, "'pattern' and 'format' must be strings");
-    if (pattern) return matching(s, "pattern", json_string_value(pattern), json_string_length(pattern), GRAMMAR_REGEX_JSON_SEARCH, min, max);
+    if (pattern)
+        return matching(s, "pattern", json_string_value(pattern), json_string_length(pattern), GRAMMAR_REGEX_JSON_SEARCH, min, max);
     for (size_t i = 0; format && i < sizeof formats / sizeof *formats; i++)
         if (strcmp(json_string_value(format), formats[i].name) == 0)
             return matching(s, "format", formats[i].pattern, strlen(formats[i].pattern), GRAMMAR_REGEX_JSON_WHOLE, min, max);
@@ -156,7 +171,8 @@ uint32_t schema_literal(schema *s, const json_t *value) {
 
 /* ---- keys that are not taken ---- */
 
-/* The names from first to last, which are sorted, share their first `at` bytes. What may come after those bytes, up to the closing quote. */
+/* The names from first to last, which are sorted, share their first `at` bytes. What may come after those bytes, up to the closing quote.
+ */
 static uint32_t other_key(schema *s, char *const *names, size_t first, size_t last, size_t at, int depth) {
     uint32_t rest = schema_common(s, SCHEMA_REST);
     grammar_list choices = {0};

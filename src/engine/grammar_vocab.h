@@ -22,12 +22,12 @@ struct grammar_vocab {
     int32_t n_tokens;
     grammar_trie *nodes;
     size_t n_nodes, cap_nodes;
-    uint16_t *deepest;   /* for each node the depth of the longest token that ends there or below */
+    uint16_t *deepest;                       /* for each node the depth of the longest token that ends there or below */
     uint64_t *short_tokens[GRAMMAR_LENGTHS]; /* masks of the tokens of at most so many bytes */
-    int32_t *same_bytes; /* for each token the next with the same bytes, or -1 */
+    int32_t *same_bytes;                     /* for each token the next with the same bytes, or -1 */
     unsigned char *bytes;
     size_t n_bytes, cap_bytes;
-    size_t *at; /* the bytes of token t are bytes[at[t]] up to bytes[at[t + 1]] */
+    size_t *at;     /* the bytes of token t are bytes[at[t]] up to bytes[at[t + 1]] */
     uint64_t *ends; /* a mask of the tokens that end an answer */
     uint32_t longest;
 };

@@ -1,5 +1,5 @@
-/* Grammars over the vocabularies of the tokenizer kit: texts that fit are allowed token by token as the tokenizer writes them, masks agree with trying
- * every token, and what a mask costs is printed (and decides nothing). */
+/* Grammars over the vocabularies of the tokenizer kit: texts that fit are allowed token by token as the tokenizer writes them, masks agree
+ * with trying every token, and what a mask costs is printed (and decides nothing). */
 #include "tools/support.h"
 
 #include <time.h>
@@ -25,22 +25,34 @@ typedef struct pair {
     const char *grammar, *text;
 } pair;
 
-#define ORDER "{\"type\":\"object\",\"properties\":{\"id\":{\"type\":\"string\",\"format\":\"uuid\"},\"customer\":{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},\"email\":{\"type\":\"string\"," \
-              "\"format\":\"email\"},\"age\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":150}},\"required\":[\"name\",\"email\"]},\"items\":{\"type\":\"array\",\"items\":{\"type\":\"object\",\"properties\":{\"sku\":" \
-              "{\"type\":\"string\",\"pattern\":\"^[A-Z]{3}-[0-9]{4}$\"},\"note\":{\"type\":\"string\",\"maxLength\":200},\"price\":{\"type\":\"number\",\"minimum\":0},\"state\":{\"enum\":[\"new\",\"packed\",\"sent\"]}}," \
-              "\"required\":[\"sku\",\"price\"]},\"maxItems\":20},\"created\":{\"type\":\"string\",\"format\":\"date-time\"},\"comment\":{\"type\":[\"string\",\"null\"]}},\"required\":[\"id\",\"customer\",\"items\"]}"
-#define ORDER_TEXT "{\n  \"id\": \"123e4567-e89b-12d3-a456-426614174000\",\n  \"customer\": {\n    \"name\": \"Zo\xC3\xAB van der Berg\",\n    \"email\": \"zoe.berg@example.org\",\n    \"age\": 37\n  },\n  \"items\": [\n    {\n" \
-                   "      \"sku\": \"ABC-1234\",\n      \"note\": \"Please wrap this one as a present, and add a card that says \\\"Happy birthday\\\".\",\n      \"price\": 19.95,\n      \"state\": \"new\"\n    },\n    {\n" \
-                   "      \"sku\": \"XYZ-0001\",\n      \"price\": 5\n    }\n  ],\n  \"created\": \"2026-03-14T15:09:26Z\",\n  \"comment\": \"The customer called twice; \xE6\x9D\xB1\xE4\xBA\xAC office \xF0\x9F\x9A\x80\"\n}"
+#define ORDER                                                                                                                              \
+    "{\"type\":\"object\",\"properties\":{\"id\":{\"type\":\"string\",\"format\":\"uuid\"},\"customer\":{\"type\":\"object\","             \
+    "\"properties\":{\"name\":{\"type\":\"string\"},\"email\":{\"type\":\"string\","                                                       \
+    "\"format\":\"email\"},\"age\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":150}},\"required\":[\"name\",\"email\"]},\"items\":{"   \
+    "\"type\":\"array\",\"items\":{\"type\":\"object\",\"properties\":{\"sku\":"                                                           \
+    "{\"type\":\"string\",\"pattern\":\"^[A-Z]{3}-[0-9]{4}$\"},\"note\":{\"type\":\"string\",\"maxLength\":200},\"price\":{\"type\":"      \
+    "\"number\",\"minimum\":0},\"state\":{\"enum\":[\"new\",\"packed\",\"sent\"]}},"                                                       \
+    "\"required\":[\"sku\",\"price\"]},\"maxItems\":20},\"created\":{\"type\":\"string\",\"format\":\"date-time\"},\"comment\":{\"type\":" \
+    "[\"string\",\"null\"]}},\"required\":[\"id\",\"customer\",\"items\"]}"
+#define ORDER_TEXT                                                                                                                         \
+    "{\n  \"id\": \"123e4567-e89b-12d3-a456-426614174000\",\n  \"customer\": {\n    \"name\": \"Zo\xC3\xAB van der Berg\",\n    "          \
+    "\"email\": \"zoe.berg@example.org\",\n    \"age\": 37\n  },\n  \"items\": [\n    {\n"                                                 \
+    "      \"sku\": \"ABC-1234\",\n      \"note\": \"Please wrap this one as a present, and add a card that says \\\"Happy "               \
+    "birthday\\\".\",\n      \"price\": 19.95,\n      \"state\": \"new\"\n    },\n    {\n"                                                 \
+    "      \"sku\": \"XYZ-0001\",\n      \"price\": 5\n    }\n  ],\n  \"created\": \"2026-03-14T15:09:26Z\",\n  \"comment\": \"The "       \
+    "customer called twice; \xE6\x9D\xB1\xE4\xBA\xAC office \xF0\x9F\x9A\x80\"\n}"
 
 static const pair pairs[] = {
     {"JSON object", HEARTH_GRAMMAR_JSON, "", ORDER_TEXT},
     {"JSON schema", HEARTH_GRAMMAR_JSON_SCHEMA, ORDER, ORDER_TEXT},
     {"bounded", HEARTH_GRAMMAR_JSON_SCHEMA, "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"minLength\":10,\"maxLength\":60}}",
-     "[\"A string of some length that is bounded above and below\", \"ten letters\", \"and one more that comes close to its sixty letters, all told\"]"},
-    {"regex", HEARTH_GRAMMAR_REGEX, "Answer: (yes|no)\\nReason: .{20,300}\\.", "Answer: yes\nReason: the moon was full that night, and nobody in the village had seen a wolf for more than 20 years."},
+     "[\"A string of some length that is bounded above and below\", \"ten letters\", \"and one more that comes close to its sixty letters, "
+     "all told\"]"},
+    {"regex", HEARTH_GRAMMAR_REGEX, "Answer: (yes|no)\\nReason: .{20,300}\\.",
+     "Answer: yes\nReason: the moon was full that night, and nobody in the village had seen a wolf for more than 20 years."},
     {"GBNF", HEARTH_GRAMMAR_GBNF,
-     "root ::= statement+\nstatement ::= ident \" = \" expr \";\\n\"\nexpr ::= term ((\" + \" | \" * \") term)*\nterm ::= ident | number | \"(\" expr \")\"\n"
+     "root ::= statement+\nstatement ::= ident \" = \" expr \";\\n\"\nexpr ::= term ((\" + \" | \" * \") term)*\nterm ::= ident | number | "
+     "\"(\" expr \")\"\n"
      "ident ::= [a-z] [a-z0-9_]*\nnumber ::= [0-9]+ (\".\" [0-9]+)?\n",
      "total = price * (1 + vat_rate);\nnet = total * 0.85 + (((a + b) * c) + 12.5);\nlong_variable_name = another_variable_name * 2;\n"},
 };
@@ -57,7 +69,8 @@ static int by_value(const void *a, const void *b) {
 
 static void print_timing(const char *folder, const char *name, const char *pass, timing *t) {
     qsort(t->us, t->n, sizeof *t->us, by_value);
-    printf("# %-12s %-11s %-6s %4zu masks: p50 %7.1f us, p99 %7.1f us, most %7.1f us\n", folder, name, pass, t->n, t->us[t->n / 2], t->us[t->n * 99 / 100], t->us[t->n - 1]);
+    printf("# %-12s %-11s %-6s %4zu masks: p50 %7.1f us, p99 %7.1f us, most %7.1f us\n", folder, name, pass, t->n, t->us[t->n / 2],
+           t->us[t->n * 99 / 100], t->us[t->n - 1]);
     t->n = 0;
 }
 
@@ -88,7 +101,8 @@ static void follow(hearth_grammar *g, const grammar_vocab *v, const tokenizer *t
         int32_t token = tokens->ids[i];
         size_t len = 0;
         const char *bytes = tokenizer_bytes(t, token, false, &len);
-        if (!(bits[token / 64] >> (token % 64) & 1) || !grammar_state_accept(s, token, &e)) fail_msg("token %zu, '%.*s', is not allowed: %s", i, (int)len, bytes, e.text);
+        if (!(bits[token / 64] >> (token % 64) & 1) || !grammar_state_accept(s, token, &e))
+            fail_msg("token %zu, '%.*s', is not allowed: %s", i, (int)len, bytes, e.text);
     }
     assert_true(grammar_state_can_end(s));
     grammar_state_free(s);

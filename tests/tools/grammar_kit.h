@@ -31,15 +31,27 @@ static inline void kit_add(kit_vocab *k, const void *text, size_t len) {
 
 /* n_random more tokens are made of common pieces. */
 static inline grammar_vocab *kit_make(kit_vocab *k, int n_random, uint64_t *seed, err *e) {
-    static const char *const pieces[] = {"\"",  "\",", "\":", "\": ", "\": \"", "\", \"", "\"}", "{\"", "[\"", "[[", "]]", "}}", "]}", "},", "true", "false", "null", " ",
-                                         "  ",  "\n",  "\n  ", "0",   "12",    "123",   "2024", "-",  ".",  "0.",  "e+", "a",  "ab", "abc", "name", "Hello", " world", "\\u00",
-                                         "\\n", "\\\"", "\xC3\xA9", "\xE2\x82", "\xAC", "\xF0\x9F\x98\x80", "\xF0\x9F", "tag", ": ", ", ", "{", "}", "age", "id"};
+    static const char *const pieces[] = {"\"",       "\",",   "\":",  "\": ",     "\": \"",   "\", \"", "\"}",
+                                         "{\"",      "[\"",   "[[",   "]]",       "}}",       "]}",     "},",
+                                         "true",     "false", "null", " ",        "  ",       "\n",     "\n  ",
+                                         "0",        "12",    "123",  "2024",     "-",        ".",      "0.",
+                                         "e+",       "a",     "ab",   "abc",      "name",     "Hello",  " world",
+                                         "\\u00",    "\\n",   "\\\"", "\xC3\xA9", "\xE2\x82", "\xAC",   "\xF0\x9F\x98\x80",
+                                         "\xF0\x9F", "tag",   ": ",   ", ",       "{",        "}",      "age",
+                                         "id"};
     memset(k, 0, sizeof *k);
     for (int i = 0; i < 256; i++) kit_add(k, &(unsigned char){(unsigned char)i}, 1);
     kit_add(k, "</end>", 6);
     kit_add(k, "", 0);
     kit_add(k, "", 0);
     for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) kit_add(k, pieces[i], strlen(pieces[i]));
+    /* Words of every length, closed and with something behind. */
+    for (size_t len = 1; len <= 20; len++) {
+        char text[24];
+        memset(text, 'w', len);
+        memcpy(text + len, "\"],[", 4);
+        for (size_t more = 0; more <= 4; more++) kit_add(k, text, len + more);
+    }
     for (int i = 0; i < n_random; i++) {
         char text[24];
         size_t len = 0;

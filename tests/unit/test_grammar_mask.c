@@ -1,4 +1,5 @@
-/* test_grammar_mask.c: masks against trying every token, texts made of allowed tokens against the schema, hostile grammars, failing allocations. */
+/* test_grammar_mask.c: masks against trying every token, texts made of allowed tokens against the schema, hostile grammars, failing
+ * allocations. */
 #include "tools/grammar_kit.h"
 
 #include <jansson.h>
@@ -32,11 +33,16 @@ typedef struct source {
     const char *text;
 } source;
 
-#define RECURSIVE "{\"$defs\":{\"n\":{\"type\":\"object\",\"properties\":{\"id\":{\"type\":\"integer\",\"minimum\":-5,\"maximum\":120},\"kids\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/n\"}," \
-                  "\"maxItems\":2},\"tag\":{\"enum\":[\"a\",\"ab\",null,1.5]}},\"required\":[\"id\"]}},\"$ref\":\"#/$defs/n\"}"
-#define MIXED "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\",\"minLength\":2,\"maxLength\":5},\"score\":{\"type\":\"number\",\"minimum\":0,\"exclusiveMaximum\":2.5}," \
-              "\"pair\":{\"prefixItems\":[{\"type\":\"boolean\"},{\"type\":[\"string\",\"null\"]}]},\"more\":{\"additionalProperties\":{\"anyOf\":[{\"type\":\"integer\"},{\"const\":\"x\"}]}}}," \
-              "\"required\":[\"name\",\"pair\"]}"
+#define RECURSIVE                                                                                                                          \
+    "{\"$defs\":{\"n\":{\"type\":\"object\",\"properties\":{\"id\":{\"type\":\"integer\",\"minimum\":-5,\"maximum\":120},\"kids\":{"       \
+    "\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/n\"},"                                                                               \
+    "\"maxItems\":2},\"tag\":{\"enum\":[\"a\",\"ab\",null,1.5]}},\"required\":[\"id\"]}},\"$ref\":\"#/$defs/n\"}"
+#define MIXED                                                                                                                              \
+    "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\",\"minLength\":2,\"maxLength\":5},\"score\":{\"type\":\"number\","  \
+    "\"minimum\":0,\"exclusiveMaximum\":2.5},"                                                                                             \
+    "\"pair\":{\"prefixItems\":[{\"type\":\"boolean\"},{\"type\":[\"string\",\"null\"]}]},\"more\":{\"additionalProperties\":{\"anyOf\":[" \
+    "{\"type\":\"integer\"},{\"const\":\"x\"}]}}},"                                                                                        \
+    "\"required\":[\"name\",\"pair\"]}"
 static const source sources[] = {
     {HEARTH_GRAMMAR_JSON, ""},
     {HEARTH_GRAMMAR_JSON_SCHEMA, RECURSIVE},
@@ -109,6 +115,40 @@ static void masks_agree_with_trying(void **state) {
             grammar_state_free(s);
         }
         hearth_grammar_free(g);
+    }
+}
+
+/* Every distance from both bounds, with tokens that reach across them. */
+static void masks_agree_near_bounds(void **state) {
+    (void)state;
+    static const char *const schemas[] = {
+        "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"maxLength\":30}}",
+        "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"minLength\":28}}",
+        "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"minLength\":14,\"maxLength\":17}}",
+        "{\"type\":\"array\",\"items\":{\"type\":\"array\",\"items\":{\"type\":\"string\",\"maxLength\":9},\"maxItems\":3},\"minItems\":3,"
+        "\"maxItems\":4}",
+    };
+    uint64_t bits[(KIT_MAX + 63) / 64];
+    for (size_t i = 0; i < sizeof schemas / sizeof *schemas; i++) {
+        /* Far from the bounds first, so that others can be made from it, and the other way round. */
+        for (int down = 0; down < 2; down++) {
+            err e = {0};
+            hearth_grammar *g = make(&(source){HEARTH_GRAMMAR_JSON_SCHEMA, schemas[i]});
+            for (int k = 0; k <= 30; k++) {
+                buf text = {0};
+                buf_adds(&text, i == 3 ? "[[\"" : "[\"", NULL);
+                for (int n = down ? 30 - k : k; n > 0; n--) buf_addc(&text, 'x', NULL);
+                grammar_state *s = grammar_state_new(g, &e);
+                if (grammar_state_add(s, text.data, text.len, &e)) {
+                    assert_true(grammar_state_mask(s, bits, &e));
+                    check_mask(s, bits, schemas[i]);
+                }
+                err_clear(&e);
+                grammar_state_free(s);
+                buf_free(&text);
+            }
+            hearth_grammar_free(g);
+        }
     }
 }
 
@@ -189,7 +229,8 @@ static void what_comes_out_fits(void **state) {
     uint64_t bits[(KIT_MAX + 63) / 64];
     int finished = 0;
     for (int i = 0; i < N_SOURCES; i++) {
-        if (sources[i].kind > HEARTH_GRAMMAR_JSON || sources[i].kind == HEARTH_GRAMMAR_GBNF || sources[i].kind == HEARTH_GRAMMAR_REGEX) continue;
+        if (sources[i].kind > HEARTH_GRAMMAR_JSON || sources[i].kind == HEARTH_GRAMMAR_GBNF || sources[i].kind == HEARTH_GRAMMAR_REGEX)
+            continue;
         json_t *schema = json_loads(sources[i].kind == HEARTH_GRAMMAR_JSON ? "{\"type\":\"object\"}" : sources[i].text, 0, NULL);
         hearth_grammar *g = make(&sources[i]);
         for (int walk = 0; walk < 60; walk++) {
@@ -382,7 +423,9 @@ static void hostile_grammars_end(void **state) {
         {HEARTH_GRAMMAR_REGEX, "(a*)*(a*)*(a+)+((b?){50}){50}.*.*.*.*x"},
         {HEARTH_GRAMMAR_REGEX, "(.{1,1000}){1,1000}(.{1,1000}){1,1000}"},
         {HEARTH_GRAMMAR_REGEX, "((((((((((.?.?)?.?)?.?)?.?)?.?)*.?)*.?)*.?)*.?)*.?)*"},
-        {HEARTH_GRAMMAR_JSON_SCHEMA, "{\"$defs\":{\"a\":{\"allOf\":[{\"$ref\":\"#/$defs/b\"},{\"$ref\":\"#/$defs/b\"}]},\"b\":{\"allOf\":[{\"$ref\":\"#/$defs/a\"},{\"$ref\":\"#/$defs/a\"}]}},\"$ref\":\"#/$defs/a\"}"},
+        {HEARTH_GRAMMAR_JSON_SCHEMA,
+         "{\"$defs\":{\"a\":{\"allOf\":[{\"$ref\":\"#/$defs/b\"},{\"$ref\":\"#/$defs/b\"}]},\"b\":{\"allOf\":[{\"$ref\":\"#/$defs/"
+         "a\"},{\"$ref\":\"#/$defs/a\"}]}},\"$ref\":\"#/$defs/a\"}"},
         {HEARTH_GRAMMAR_JSON_SCHEMA, "{\"anyOf\":[{\"$ref\":\"#\"},{\"$ref\":\"#\"},{\"type\":\"null\"}]}"},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) try_grammar(list[i].kind, list[i].text, strlen(list[i].text), &r);
@@ -464,10 +507,18 @@ static void damaged_grammars_end(void **state) {
         for (uint64_t n = 1 + rng_next(&r) % 4; n > 0; n--) {
             size_t at = rng_next(&r) % b.len, other = rng_next(&r) % b.len;
             switch (rng_next(&r) % 5) {
-            case 0: b.data[at] = (char)rng_next(&r); break;
-            case 1: b.data[at] = alphabet[rng_next(&r) % (sizeof alphabet - 1)]; break;
-            case 2: b.len = at + 1; break;
-            case 3: b.data[at] = b.data[other]; break;
+            case 0:
+                b.data[at] = (char)rng_next(&r);
+                break;
+            case 1:
+                b.data[at] = alphabet[rng_next(&r) % (sizeof alphabet - 1)];
+                break;
+            case 2:
+                b.len = at + 1;
+                break;
+            case 3:
+                b.data[at] = b.data[other];
+                break;
             default: {
                 size_t len = rng_next(&r) % 12 + 1;
                 if (other + len > b.len || at + len > b.len) break;
@@ -524,10 +575,12 @@ static void failing_allocations_are_reported(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(masks_agree_with_trying),     cmocka_unit_test(what_comes_out_fits),  cmocka_unit_test(states_are_independent),
-        cmocka_unit_test(says_when_nothing_is_allowed), cmocka_unit_test(sampler_follows_the_grammar), cmocka_unit_test(threads_share_a_grammar),
-        cmocka_unit_test(hostile_grammars_end),        cmocka_unit_test(large_grammars_end),   cmocka_unit_test(long_texts_stay_cheap),
-        cmocka_unit_test(damaged_grammars_end),        cmocka_unit_test(failing_allocations_are_reported),
+        cmocka_unit_test(masks_agree_with_trying),      cmocka_unit_test(masks_agree_near_bounds),
+        cmocka_unit_test(what_comes_out_fits),          cmocka_unit_test(states_are_independent),
+        cmocka_unit_test(says_when_nothing_is_allowed), cmocka_unit_test(sampler_follows_the_grammar),
+        cmocka_unit_test(threads_share_a_grammar),      cmocka_unit_test(hostile_grammars_end),
+        cmocka_unit_test(large_grammars_end),           cmocka_unit_test(long_texts_stay_cheap),
+        cmocka_unit_test(damaged_grammars_end),         cmocka_unit_test(failing_allocations_are_reported),
     };
     return cmocka_run_group_tests(tests, open_vocab, close_vocab);
 }

@@ -110,6 +110,8 @@ static void time_attention(const kernels *k, pool *p, int n_q, int64_t keys, int
 static void time_set(const kernels *k, pool *p, const char *only) {
     if (!only || strcmp(only, "attention") == 0) {
         time_attention(k, p, 1, 8192, QUANT_F16);
+        time_attention(k, p, 1, 262144, QUANT_F16); /* larger than the caches */
+        time_attention(k, p, 4, 262144, QUANT_F16);
         time_attention(k, p, 4, 8192, QUANT_F16);
         time_attention(k, p, 8, 8192, QUANT_F16);
         time_attention(k, p, 256, 2048, QUANT_F16);

@@ -9,7 +9,7 @@
 
 #include "kernels/panel_types_impl.h"
 
-#define CHUNK_AHEAD 4096   /* bytes that packed weights are asked for before they are read */
+#define CHUNK_AHEAD 4096   /* bytes that packed weights are asked for before they are read; one token leaves that to the hardware, which is faster at it */
 
 /* One token's activations for 32 columns, in a tile of w tokens. */
 #define ACT_SCALE(x, w, t) vf_set(((const float *)(const void *)((x) + 32 * (w)))[t])

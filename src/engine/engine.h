@@ -45,6 +45,7 @@ struct hearth_session {
     char tag[17];         /* of the tenant */
     int lock;             /* on the agent; -1: none */
     int64_t created;
+    uint64_t hits;        /* of the agent: agent_record */
     char *note;
     size_t note_len;
     bool changed;         /* since the agent was last saved */

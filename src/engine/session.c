@@ -141,6 +141,7 @@ static bool take_over(hearth_session *s, agent_record *a, err *e) {
     s->note = a->note, s->note_len = a->note_len;
     a->note = NULL;
     if (a->created) s->created = a->created;
+    s->hits = a->hits;
     choose_frequencies(s);
     size_t full = s->tokens.n / KV_BLOCK * KV_BLOCK;
     bool tail = a->tail && kv_name_equal(&a->root, &s->kv.chain.root);
@@ -150,6 +151,7 @@ static bool take_over(hearth_session *s, agent_record *a, err *e) {
         kv_unpack(s->kv.layout, a->tail, a->n_tail, s->kv.blocks[full / KV_BLOCK]);
         s->kv.length = s->tokens.n;
     }
+    s->hits += s->kv.length > 0;
     return true;
 }
 
@@ -200,7 +202,7 @@ hearth_session *hearth_session_fork(hearth_session *s, hearth_error *error) {
 bool session_save(hearth_session *s, err *e) {
     if (!s->agent) return true;
     const kv_layout *l = s->kv.layout;
-    agent_record a = {.created = s->created, .root = s->kv.chain.root, .head = s->kv.chain.root, .n_tokens = s->tokens.n, .note_len = s->note_len};
+    agent_record a = {.created = s->created, .root = s->kv.chain.root, .head = s->kv.chain.root, .hits = s->hits, .n_tokens = s->tokens.n, .note_len = s->note_len};
     memcpy(a.tag, s->tag, sizeof a.tag);
     snprintf(a.model, sizeof a.model, "%s", s->engine->kv_model);
     if (s->kv.n_sealed) a.head = s->kv.held[s->kv.n_sealed - 1]->name;

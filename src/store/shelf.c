@@ -152,6 +152,25 @@ char *shelf_agent_path(const shelf *s, const char *agent, const char *tag, const
     return NULL;
 }
 
+bool shelf_pinned(const shelf *s, const char *agent, const char *tag) {
+    file_id id;
+    char *path = shelf_agent_path(s, agent, tag, ".pin", NULL);
+    bool there = path && file_examine(path, &id, NULL);
+    mem_free(path);
+    return there;
+}
+
+bool shelf_pin(shelf *s, const char *agent, const char *tag, bool pinned, err *e) {
+    file_id id;
+    file_writer w;
+    char *path = shelf_agent_path(s, agent, tag, ".pin", e);
+    bool there = false, ok = path && file_look(path, &there, &id, e);
+    if (ok && pinned && !there) ok = file_writer_open(&w, path, e) && file_writer_commit(&w, e);
+    else if (ok && !pinned && there) ok = file_remove(path, e);
+    mem_free(path);
+    return ok;
+}
+
 /* ---- the scan ---- */
 
 typedef struct scan {

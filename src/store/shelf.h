@@ -50,6 +50,9 @@ bool shelf_set_aside(shelf *s, const char *path, const char *why, err *e);
 
 /* The path of an agent's file: end is ".safetensors", ".lock" or ".pin". NULL with e set when the name is none: empty, longer than 64 bytes or no UTF-8. */
 char *shelf_agent_path(const shelf *s, const char *agent, const char *tag, const char *end, err *e);
+/* Whether the agent's blocks are never evicted. */
+bool shelf_pinned(const shelf *s, const char *agent, const char *tag);
+bool shelf_pin(shelf *s, const char *agent, const char *tag, bool pinned, err *e);
 /* Counts an agent's file that was written (old bytes are those of the one it replaced; reserved: what was counted for it already) or removed. */
 void shelf_agent_bytes(shelf *s, uint64_t old_bytes, uint64_t new_bytes, uint64_t reserved);
 /* Calls each for every agent with the path of its file, until it returns false. */

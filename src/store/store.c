@@ -430,5 +430,24 @@ bool store_remove(store *s, const char *name, const char *tag, err *e) {
     bool there = false, ok = path && file_look(path, &there, &id, e) && (!there || file_remove(path, e));
     if (ok && there) shelf_agent_bytes(s->shelf, id.size, 0, 0);
     mem_free(path);
+    return ok && shelf_pin(s->shelf, name, tag, false, e);
+}
+
+bool store_fork(store *s, const char *from, const char *to, const char *tag, err *e) {
+    agent_record wanted = {.name = (char *)from};
+    char quoted[200];
+    file_id id;
+    snprintf(wanted.tag, sizeof wanted.tag, "%s", tag);
+    pthread_mutex_lock(&s->lock);
+    uint64_t until = 0, failures = s->stats.failures;
+    for (const job *j = s->first; j; j = j->next)
+        if (same_agent(j, &wanted)) until = j->number;
+    while (s->first && s->first->number <= until && s->stats.failures == failures) pthread_cond_wait(&s->changed, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+    char *path = shelf_agent_path(s->shelf, from, tag, ".safetensors", e);
+    bool there = false, ok = path && file_look(path, &there, &id, e);
+    if (ok && !there) ok = err_set(e, HEARTH_ARGUMENT, "there is no agent '%s'", err_quote(quoted, sizeof quoted, from, strlen(from)));
+    ok = ok && agent_copy(s->shelf, path, to, e);
+    mem_free(path);
     return ok;
 }

@@ -52,7 +52,10 @@ size_t store_load(void *user, const kv_name *names, size_t first, size_t n, kv_b
 /* Takes the agent for this caller alone (*lock for store_release) and reads it; out is empty when there is none yet. */
 bool store_take(store *s, const char *name, const char *tag, agent_record *out, int *lock, err *e);
 void store_release(int lock);
-/* Deletes an agent that the caller has taken. Its blocks stay until their room is needed. */
+/* Makes agent `to` a copy of `from` as it was last saved: a name for the same blocks. HEARTH_ARGUMENT when there is no `from` or a `to` already. Nobody may have
+ * `to` open. */
+bool store_fork(store *s, const char *from, const char *to, const char *tag, err *e);
+/* Deletes an agent that the caller has taken, and its pin. Its blocks stay until their room is needed. */
 bool store_remove(store *s, const char *name, const char *tag, err *e);
 
 typedef struct store_stats {

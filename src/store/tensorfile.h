@@ -4,6 +4,8 @@
 #ifndef STORE_TENSORFILE_H
 #define STORE_TENSORFILE_H
 
+#include <jansson.h>
+
 #include "base/file.h"
 
 /* Where things lie in every file. */
@@ -29,5 +31,10 @@ bool tensor_write(const char *path, tensor_header *h, const void *data, err *e);
 bool tensor_check(const file_map *m, size_t *header_end, err *e);
 /* The same but for the checksum: no more than the start of the file is read. */
 bool tensor_check_start(const file_map *m, size_t *header_end, err *e);
+/* The header as JSON, freed with json_decref; n_data bytes follow it. Every rule of the format holds for what is returned: metadata is text, and the tensors, in
+ * the order of the header, cover the data without a gap. NULL with HEARTH_FORMAT otherwise. */
+json_t *tensor_parse(const void *data, size_t header_end, size_t n_data, err *e);
+/* Adds all tensors of a header that was parsed. */
+bool tensor_add_all(tensor_header *h, const json_t *root, err *e);
 
 #endif

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "weights/folder.h"
 #include "weights/inner.h"
 
@@ -114,8 +115,19 @@ size_t recall_find(hearth_engine *en, kv_seq *seq, const int32_t *tokens, size_t
     return kv_seq_find(seq, tokens, n, en->store ? store_load : NULL, &loader);
 }
 
+/* Few tokens at once cost more each than the many of a prompt. */
+enum { LEAST_PREFILL = 16 };
+
+void recall_computed(hearth_engine *en, size_t n, uint64_t ns) {
+    if (n < LEAST_PREFILL) return;
+    en->prefill_tokens += n;
+    en->prefill_ns += ns;
+}
+
 void recall_keep(hearth_engine *en, kv_seq *seq, const int32_t *tokens) {
+    uint64_t start = clock_ns();
     size_t before = seq->n_sealed;
     kv_seq_seal(seq, tokens);
     for (size_t i = before; en->store && i < seq->n_sealed; i++) store_put(en->store, seq->held[i]);
+    en->kv_stall_ns += clock_ns() - start;
 }

@@ -14,6 +14,7 @@ typedef struct job {
     kv_block *block;
     agent_record agent;
     uint64_t number;
+    double asked; /* when */
 } job;
 
 struct store {
@@ -86,8 +87,13 @@ static bool write_job(store *s, job *j, err *e) {
     double start = clock_seconds();
     bool ok = agent_write(s->shelf, &j->agent, s->layout, e);
     pthread_mutex_lock(&s->lock);
-    s->stats.saves += ok;
-    s->stats.write_seconds += clock_seconds() - start;
+    double now = clock_seconds();
+    s->stats.write_seconds += now - start;
+    if (ok) {
+        s->stats.saves++;
+        s->stats.save_seconds += now - j->asked;
+        if (now - j->asked > s->stats.longest_save) s->stats.longest_save = now - j->asked;
+    }
     pthread_mutex_unlock(&s->lock);
     return ok;
 }
@@ -247,6 +253,7 @@ bool store_save(store *s, agent_record *a, err *e) {
         return false;
     }
     j->agent = *a;
+    j->asked = clock_seconds();
     *a = (agent_record){0};
     pthread_mutex_lock(&s->lock);
     job *older = unqueue(s, same_agent, &j->agent);
@@ -365,7 +372,12 @@ size_t store_load(void *user, const kv_name *names, size_t first, size_t n, kv_b
         if (!shelf_has(s->shelf, &key)) break;
         there++;
     }
-    if (there == 0) return 0;
+    if (there == 0) {
+        pthread_mutex_lock(&s->lock);
+        s->stats.misses++;
+        pthread_mutex_unlock(&s->lock);
+        return 0;
+    }
     double start = clock_seconds();
     loading x = {.s = s, .names = names, .first = first, .out = out};
     if (loader->pool) pool_run(loader->pool, (int64_t)there, load_one, &x);
@@ -374,10 +386,14 @@ size_t store_load(void *user, const kv_name *names, size_t first, size_t n, kv_b
     while (got < there && out[got]) got++;
     for (size_t i = got; i < there; i++)
         if (out[i]) kv_block_drop(s->cache, out[i]);
+    double took = clock_seconds() - start;
     pthread_mutex_lock(&s->lock);
+    s->stats.loads += got > 0;
+    s->stats.misses += got == 0;
+    if (took > s->stats.longest_load) s->stats.longest_load = took;
     s->stats.loaded_blocks += got;
     s->stats.loaded_bytes += got * s->layout->block_bytes;
-    s->stats.load_seconds += clock_seconds() - start;
+    s->stats.load_seconds += took;
     pthread_mutex_unlock(&s->lock);
     return got;
 }

@@ -63,9 +63,11 @@ typedef struct store_stats {
     uint64_t written_blocks, written_bytes, saves;  /* of agents */
     uint64_t skipped;                               /* blocks not written: no room, or too many waited */
     uint64_t failures;                              /* of writes */
+    uint64_t loads, misses;                         /* prompts of which blocks were loaded; of which none were there */
     uint64_t loaded_blocks, loaded_bytes, damaged;
     uint64_t waiting;                               /* jobs */
-    double write_seconds, load_seconds, longest_write;
+    double write_seconds, load_seconds, longest_write, longest_load;
+    double save_seconds, longest_save;              /* of agents, from store_save until it was on disk */
     bool degraded;                                  /* in memory only for now */
 } store_stats;
 store_stats store_get_stats(store *s);

@@ -74,11 +74,15 @@ char *recall_folder(const char *given, err *e) {
     return NULL;
 }
 
+enum { MOST_WAITING = 1 << 30 }; /* bytes */
+
 static void open_store(hearth_engine *en, const hearth_engine_options *o) {
     err *why = &en->store_problem;
     char *folder = recall_folder(o->store_dir, why);
     if (folder) {
-        store_options so = {.folder = folder, .disk = o->kv_disk, .warn = o->warn, .warn_user = o->warn_user};
+        /* What waits to be written is in memory beyond what is in use: it must leave room for that. */
+        uint64_t quarter = kv_cache_stats(en->kv_cache).budget / 4, queue = quarter < MOST_WAITING ? quarter + 1 : MOST_WAITING;
+        store_options so = {.folder = folder, .disk = o->kv_disk, .queue_bytes = queue, .warn = o->warn, .warn_user = o->warn_user};
         en->store = store_open(&so, en->kv_cache, &en->model.kv, en->kv_model, why);
     }
     mem_free(folder);

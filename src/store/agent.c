@@ -85,10 +85,10 @@ bool agent_write(shelf *s, const agent_record *a, const kv_layout *l, err *e) {
     bool there = false, room = false;
     char *path = shelf_agent_path(s, a->name, a->tag, ".safetensors", e);
     bool ok = path && file_look(path, &there, &old, e) && make_image(&i, a, l, a->n_tail, e);
-    if (ok && !(room = shelf_reserve(s, image_bytes(&i), NULL)) && a->n_tail) {
+    if (ok && !(room = shelf_reserve(s, image_bytes(&i), NULL, NULL)) && a->n_tail) {
         free_image(&i);
         ok = make_image(&i, a, l, 0, e);
-        room = ok && shelf_reserve(s, image_bytes(&i), NULL);
+        room = ok && shelf_reserve(s, image_bytes(&i), NULL, NULL);
     }
     /* What was said is written even when there is no room for anything else. */
     bool written = ok && tensor_write(path, &i.header, i.data, e);
@@ -228,7 +228,7 @@ static bool write_again(shelf *s, const char *path, const agent_record *a, const
     tensor_header h = {0};
     bool ok = make_meta(&h, a, e) && tensor_add_all(&h, root, e) && tensor_end(&h, e);
     uint64_t bytes = h.text.len + h.offset;
-    if (ok && !shelf_reserve(s, bytes, e)) {
+    if (ok && !shelf_reserve(s, bytes, NULL, e)) {
         err_set(e, HEARTH_LIMIT, "there is no room for another agent within the disk budget of %s", shelf_folder(s));
         ok = false;
     } else if (ok) {
@@ -240,33 +240,99 @@ static bool write_again(shelf *s, const char *path, const agent_record *a, const
     return ok;
 }
 
-bool agent_copy(shelf *s, const char *path, const char *name, err *e) {
-    file_map m;
+bool agent_parse(const file_map *m, agent_record *out, err *e) {
+    *out = (agent_record){0};
+    size_t header_end = 0;
+    if (tensor_check(m, &header_end, e) && parse(m, header_end, NULL, out, e)) return true;
+    agent_free(out);
+    return false;
+}
+
+bool agent_claim(shelf *s, const char *name, const char *tag, char **path, int *lock, err *e) {
+    char quoted[200];
     file_id id;
+    bool there = false;
+    *lock = -1;
+    *path = shelf_agent_path(s, name, tag, ".safetensors", e);
+    char *lock_path = *path ? shelf_agent_path(s, name, tag, ".lock", e) : NULL;
+    bool ok = lock_path && file_lock_file(lock_path, lock, e);
+    err_quote(quoted, sizeof quoted, name, strlen(name));
+    if (ok && *lock < 0) ok = err_set(e, HEARTH_LIMIT, "the agent '%s' is open elsewhere: end it there first", quoted);
+    ok = ok && file_look(*path, &there, &id, e);
+    if (ok && there) ok = err_set(e, HEARTH_ARGUMENT, "there is an agent '%s' already", quoted);
+    mem_free(lock_path);
+    if (ok) return true;
+    file_unlock(*lock);
+    mem_free(*path);
+    *lock = -1, *path = NULL;
+    return false;
+}
+
+bool agent_place(shelf *s, const file_map *m, const char *path, const char *name, bool fresh, err *e) {
     agent_record a = {0};
     size_t header_end = 0, at = 0, note_at = 0;
-    char quoted[200];
-    if (!file_map_open(&m, path, e)) return false;
-    bool ok = tensor_check(&m, &header_end, e), there = false;
-    json_t *root = ok ? tensor_parse(m.data, header_end, m.size - header_end, e) : NULL;
+    bool ok = tensor_check(m, &header_end, e);
+    json_t *root = ok ? tensor_parse(m->data, header_end, m->size - header_end, e) : NULL;
     ok = root && parse_header(root, &a, &at, &note_at, e);
-    char *to = ok ? shelf_agent_path(s, name, a.tag, ".safetensors", e) : NULL, *lock_path = to ? shelf_agent_path(s, name, a.tag, ".lock", e) : NULL;
-    int lock = -1;
-    ok = lock_path && file_lock_file(lock_path, &lock, e);
-    if (ok && lock < 0) ok = err_set(e, HEARTH_LIMIT, "the agent '%s' is open elsewhere: end it there first", err_quote(quoted, sizeof quoted, name, strlen(name)));
-    ok = ok && file_look(to, &there, &id, e);
-    if (ok && there) ok = err_set(e, HEARTH_ARGUMENT, "there is an agent '%s' already", err_quote(quoted, sizeof quoted, name, strlen(name)));
     if (ok) {
         mem_free(a.name);
         a.name = mem_strndup(name, strlen(name), e);
-        a.created = (int64_t)time(NULL);
-        a.hits = 0;
-        ok = a.name && write_again(s, to, &a, root, m.data + header_end, e);
+        if (fresh) a.created = (int64_t)time(NULL), a.hits = 0;
+        ok = a.name && write_again(s, path, &a, root, m->data + header_end, e);
     }
-    file_unlock(lock);
     json_decref(root);
-    file_map_close(&m);
     agent_free(&a);
-    mem_free(to), mem_free(lock_path);
+    return ok;
+}
+
+bool agent_fork(shelf *s, const char *from, const char *to, const char *tag, err *e) {
+    char quoted[200], *source = shelf_agent_path(s, from, tag, ".safetensors", e), *path = NULL;
+    file_id id;
+    file_map m = {0};
+    int lock = -1;
+    bool there = false, ok = source && file_look(source, &there, &id, e);
+    if (ok && !there) ok = err_set(e, HEARTH_ARGUMENT, "there is no agent '%s'", err_quote(quoted, sizeof quoted, from, strlen(from)));
+    ok = ok && agent_claim(s, to, tag, &path, &lock, e) && file_map_open(&m, source, e) && agent_place(s, &m, path, to, true, e);
+    file_map_close(&m);
+    file_unlock(lock);
+    mem_free(source), mem_free(path);
+    return ok;
+}
+
+static bool strip(const file_map *m, const char *path, uint64_t room, uint64_t *freed) {
+    agent_record a;
+    image i = {0};
+    if (!agent_parse(m, &a, NULL)) return false;
+    bool ok = make_image(&i, &a, NULL, 0, NULL);
+    uint64_t bytes = image_bytes(&i);
+    if (ok && bytes < m->size && bytes <= room) {
+        ok = tensor_write(path, &i.header, i.data, NULL);
+        if (ok) *freed = m->size - bytes;
+        if (ok) file_set_time(path, m->id.modified_ns, NULL); /* this was no use of it */
+    }
+    free_image(&i);
+    agent_free(&a);
+    return ok;
+}
+
+bool agent_strip(const char *path, uint64_t room, uint64_t *freed) {
+    size_t stem = strlen(path) - strlen(".safetensors");
+    file_map m = {0};
+    size_t header_end, at = 0, note_at;
+    int lock = -1;
+    *freed = 0;
+    char *lock_path = mem_strndup(path, strlen(path), NULL);
+    if (lock_path) strcpy(lock_path + stem, ".lock");
+    bool ok = lock_path && file_lock_file(lock_path, &lock, NULL) && lock >= 0 && file_map_open(&m, path, NULL) && tensor_check_start(&m, &header_end, NULL);
+    /* Most have none: that is seen without reading the rest. */
+    agent_record a = {0};
+    json_t *root = ok ? tensor_parse(m.data, header_end, m.size - header_end, NULL) : NULL;
+    ok = root && parse_header(root, &a, &at, &note_at, NULL);
+    json_decref(root);
+    agent_free(&a);
+    if (ok && at > 0) ok = strip(&m, path, room, freed);
+    file_map_close(&m);
+    file_unlock(lock);
+    mem_free(lock_path);
     return ok;
 }

@@ -49,7 +49,7 @@ static shelf_key key_of(const kv_block *b) { return shelf_key_make(&b->name, &b-
 
 static bool write_block(store *s, kv_block *b, err *e) {
     const shelf_key key = key_of(b);
-    if (shelf_has(s->shelf, &key)) {
+    if (shelf_there(s->shelf, &key)) {
         kv_cache_set_durable(s->cache, b);
         return true;
     }
@@ -58,7 +58,7 @@ static bool write_block(store *s, kv_block *b, err *e) {
     bool ok = path && blockfile_header(&h, s->layout, s->model, &key, &b->parent->name, e);
     uint64_t bytes = h.text.len + h.offset;
     err why = {0};
-    bool room = ok && shelf_reserve(s->shelf, bytes, &why);
+    bool room = ok && shelf_reserve(s->shelf, bytes, &key, &why);
     if (ok && !room) {
         ok = why.code == HEARTH_OK;
         if (!ok && e) *e = why;
@@ -415,7 +415,6 @@ bool store_take(store *s, const char *name, const char *tag, agent_record *out, 
         ok = agent_read(path, s->layout, out, &why);
         if (!ok && why.code == HEARTH_FORMAT) {
             ok = shelf_set_aside(s->shelf, path, why.text, e);
-            if (ok) shelf_agent_bytes(s->shelf, id.size, 0, 0);
             warn(s, "the agent %s was set aside and starts anew: %s", path, why.text);
         } else if (!ok && e) {
             *e = why;
@@ -451,8 +450,6 @@ bool store_remove(store *s, const char *name, const char *tag, err *e) {
 
 bool store_fork(store *s, const char *from, const char *to, const char *tag, err *e) {
     agent_record wanted = {.name = (char *)from};
-    char quoted[200];
-    file_id id;
     snprintf(wanted.tag, sizeof wanted.tag, "%s", tag);
     pthread_mutex_lock(&s->lock);
     uint64_t until = 0, failures = s->stats.failures;
@@ -460,10 +457,5 @@ bool store_fork(store *s, const char *from, const char *to, const char *tag, err
         if (same_agent(j, &wanted)) until = j->number;
     while (s->first && s->first->number <= until && s->stats.failures == failures) pthread_cond_wait(&s->changed, &s->lock);
     pthread_mutex_unlock(&s->lock);
-    char *path = shelf_agent_path(s->shelf, from, tag, ".safetensors", e);
-    bool there = false, ok = path && file_look(path, &there, &id, e);
-    if (ok && !there) ok = err_set(e, HEARTH_ARGUMENT, "there is no agent '%s'", err_quote(quoted, sizeof quoted, from, strlen(from)));
-    ok = ok && agent_copy(s->shelf, path, to, e);
-    mem_free(path);
-    return ok;
+    return agent_fork(s->shelf, from, to, tag, e);
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#define XXH_STATIC_LINKING_ONLY /* the state on the stack */
 #include <xxhash.h>
 
 enum { HEADER_LIMIT = 100 << 20 }; /* what the format's reference reader allows */
@@ -53,23 +54,36 @@ bool tensor_end(tensor_header *h, err *e) {
 /* ---- the checksum ---- */
 
 /* The hash of what is before the digits seeds the one of the rest of the header, which seeds the one of the data. */
-static void sum_of(const char *header, size_t header_len, const void *data, size_t len, char digits[TENSOR_SUM_DIGITS + 1]) {
+static void sum_of(const char *header, size_t header_len, const tensor_part *parts, size_t n, char digits[TENSOR_SUM_DIGITS + 1]) {
     const size_t after = TENSOR_SUM_AT + TENSOR_SUM_DIGITS;
     uint64_t sum = XXH3_64bits(header, TENSOR_SUM_AT);
     sum = XXH3_64bits_withSeed(header + after, header_len - after, sum);
-    sum = XXH3_64bits_withSeed(data, len, sum);
+    if (n == 1) {
+        sum = XXH3_64bits_withSeed(parts->data, parts->len, sum);
+    } else {
+        XXH3_state_t state;
+        XXH3_64bits_reset_withSeed(&state, sum);
+        for (size_t i = 0; i < n; i++) XXH3_64bits_update(&state, parts[i].data, parts[i].len);
+        sum = XXH3_64bits_digest(&state);
+    }
     snprintf(digits, TENSOR_SUM_DIGITS + 1, "%016llx", (unsigned long long)sum);
 }
 
-bool tensor_write(const char *path, tensor_header *h, const void *data, err *e) {
+bool tensor_write_parts(const char *path, tensor_header *h, const tensor_part *parts, size_t n, err *e) {
     char digits[TENSOR_SUM_DIGITS + 1];
-    sum_of(h->text.data, h->text.len, data, h->offset, digits);
+    sum_of(h->text.data, h->text.len, parts, n, digits);
     memcpy(h->text.data + TENSOR_SUM_AT, digits, TENSOR_SUM_DIGITS);
     file_writer w;
     if (!file_writer_open(&w, path, e)) return false;
-    if (file_writer_add(&w, h->text.data, h->text.len, e) && file_writer_add(&w, data, h->offset, e)) return file_writer_commit(&w, e);
+    bool ok = file_writer_add(&w, h->text.data, h->text.len, e);
+    for (size_t i = 0; ok && i < n; i++) ok = file_writer_add(&w, parts[i].data, parts[i].len, e);
+    if (ok) return file_writer_commit(&w, e);
     file_writer_abort(&w);
     return false;
+}
+
+bool tensor_write(const char *path, tensor_header *h, const void *data, err *e) {
+    return tensor_write_parts(path, h, &(tensor_part){.data = data, .len = h->offset}, 1, e);
 }
 
 bool tensor_check_start(const file_map *m, size_t *header_end, err *e) {
@@ -85,7 +99,7 @@ bool tensor_check_start(const file_map *m, size_t *header_end, err *e) {
 bool tensor_check(const file_map *m, size_t *header_end, err *e) {
     if (!tensor_check_start(m, header_end, e)) return false;
     char digits[TENSOR_SUM_DIGITS + 1];
-    sum_of((const char *)m->data, *header_end, m->data + *header_end, m->size - *header_end, digits);
+    sum_of((const char *)m->data, *header_end, &(tensor_part){.data = m->data + *header_end, .len = m->size - *header_end}, 1, digits);
     if (memcmp(digits, m->data + TENSOR_SUM_AT, TENSOR_SUM_DIGITS) != 0) return err_set(e, HEARTH_FORMAT, "the checksum is wrong");
     return true;
 }

@@ -26,6 +26,12 @@ bool tensor_end(tensor_header *h, err *e);
 
 /* Writes header (ended; its checksum is filled in) and data to path: whole and durable, or not at all. */
 bool tensor_write(const char *path, tensor_header *h, const void *data, err *e);
+/* The same with the data in parts, which together have as many bytes as the tensors. */
+typedef struct tensor_part {
+    const void *data;
+    size_t len;
+} tensor_part;
+bool tensor_write_parts(const char *path, tensor_header *h, const tensor_part *parts, size_t n, err *e);
 
 /* Checks all of a file that is mapped: HEARTH_FORMAT with a reason when it is not whole. *header_end is where the data starts. */
 bool tensor_check(const file_map *m, size_t *header_end, err *e);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "weights/folder.h"
 #include "weights/inner.h"
 
@@ -73,11 +74,15 @@ char *recall_folder(const char *given, err *e) {
     return NULL;
 }
 
+enum { MOST_WAITING = 1 << 30 }; /* bytes */
+
 static void open_store(hearth_engine *en, const hearth_engine_options *o) {
     err *why = &en->store_problem;
     char *folder = recall_folder(o->store_dir, why);
     if (folder) {
-        store_options so = {.folder = folder, .disk = o->kv_disk, .warn = o->warn, .warn_user = o->warn_user};
+        /* What waits to be written is in memory beyond what is in use: it must leave room for that. */
+        uint64_t quarter = kv_cache_stats(en->kv_cache).budget / 4, queue = quarter < MOST_WAITING ? quarter + 1 : MOST_WAITING;
+        store_options so = {.folder = folder, .disk = o->kv_disk, .queue_bytes = queue, .warn = o->warn, .warn_user = o->warn_user};
         en->store = store_open(&so, en->kv_cache, &en->model.kv, en->kv_model, why);
     }
     mem_free(folder);
@@ -114,8 +119,19 @@ size_t recall_find(hearth_engine *en, kv_seq *seq, const int32_t *tokens, size_t
     return kv_seq_find(seq, tokens, n, en->store ? store_load : NULL, &loader);
 }
 
+/* Few tokens at once cost more each than the many of a prompt. */
+enum { LEAST_PREFILL = 16 };
+
+void recall_computed(hearth_engine *en, size_t n, uint64_t ns) {
+    if (n < LEAST_PREFILL) return;
+    en->prefill_tokens += n;
+    en->prefill_ns += ns;
+}
+
 void recall_keep(hearth_engine *en, kv_seq *seq, const int32_t *tokens) {
+    uint64_t start = clock_ns();
     size_t before = seq->n_sealed;
     kv_seq_seal(seq, tokens);
     for (size_t i = before; en->store && i < seq->n_sealed; i++) store_put(en->store, seq->held[i]);
+    en->kv_stall_ns += clock_ns() - start;
 }

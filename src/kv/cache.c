@@ -393,6 +393,7 @@ void kv_cache_count(kv_cache *c, size_t asked, size_t n_found, size_t loaded) {
     pthread_mutex_lock(&c->lock);
     c->stats.lookups++;
     c->stats.hits += n_found > 0;
+    c->stats.hot_hits += n_found > loaded;
     c->stats.tokens_asked += asked;
     c->stats.tokens_found += n_found;
     c->stats.tokens_loaded += loaded;

@@ -65,6 +65,7 @@ typedef struct kv_stats {
     uint64_t blocks, in_use;     /* blocks that can be found; blocks that someone holds, tails too */
     uint64_t tree_bytes;
     uint64_t lookups, hits;      /* calls of kv_seq_find, and those that found something */
+    uint64_t hot_hits;           /* those that found something in memory */
     uint64_t tokens_asked, tokens_found, tokens_loaded; /* loaded: found by the load function */
     uint64_t evictions;
 } kv_stats;

@@ -378,8 +378,8 @@ async function readMetrics() {
   if (!reply.ok) return null;
   const values = {};
   for (const line of (await reply.text()).split("\n")) {
-    const m = /^(hearth_\w+) (\S+)$/.exec(line);
-    if (m) values[m[1].slice(7)] = Number(m[2]);
+    const m = /^(hearth_\w+)(?:\{tier="(\w+)"\})? (\S+)$/.exec(line);
+    if (m) values[m[1].slice(7) + (m[2] ? "_" + m[2] : "")] = Number(m[3]);
   }
   return values;
 }
@@ -414,8 +414,8 @@ async function tick() {
     ["running · waiting", `${now.running} · ${now.waiting}`],
     ["tokens per pass", now.passes_total ? (now.pass_tokens_total / now.passes_total).toFixed(1) : "0"],
     ["of prompts remembered", asked ? Math.round(100 * now.prompt_tokens_remembered_total / asked) + " %" : "–"],
-    ["conversations remembered", String(now.conversations_remembered)],
-    [`of ${bytes(now.kv_budget_bytes)} for them`, bytes(now.kv_running_bytes + now.kv_remembered_bytes)],
+    [`of ${bytes(now.kv_budget_bytes_hot)} for conversations`, bytes(now.kv_bytes_hot)],
+    [`of ${bytes(now.kv_budget_bytes_warm)} for them on disk`, bytes(now.kv_bytes_warm)],
     ["mean time to first token", now.first_token_seconds_count ? (now.first_token_seconds_sum / now.first_token_seconds_count).toFixed(3) + " s" : "–"],
     ["answers", String(now.answers_finished_total)],
     ["tokens generated", String(now.completion_tokens_total)],

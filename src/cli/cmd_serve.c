@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "api/api.h"
 #include "base/clock.h"
@@ -21,19 +20,12 @@ typedef struct serve_command {
     cli_list keys, origins, aliases;
     const char *key_file, *name;
     float max_stall_ms, drain_s;
-    uint64_t kv_bytes, max_body;
+    uint64_t max_body;
     bool quiet;
     const char *key_table[2 * MOST_KEYS], *origin_table[MOST_KEYS], *alias_table[MOST_KEYS];
     buf key_text;
     char model_name[256];
 } serve_command;
-
-/* A quarter of the machine's memory, unless told otherwise. */
-static uint64_t usual_kv_bytes(void) {
-    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGE_SIZE);
-    uint64_t all = pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : (uint64_t)4 << 30;
-    return all / 4;
-}
 
 /* The file's name without folders and .gguf. */
 static void name_model(serve_command *c, const char *path) {
@@ -70,7 +62,6 @@ static bool finish_options(serve_command *c, err *e) {
     c->http.origins = c->origin_table;
     c->api.aliases = c->alias_table;
     c->loop.max_stall_ns = (uint64_t)((double)c->max_stall_ms * 1e6);
-    c->loop.kv_bytes = c->kv_bytes == UINT64_MAX ? usual_kv_bytes() : c->kv_bytes;
     c->http.max_body = (size_t)c->max_body;
     c->http.log = c->quiet ? NULL : stderr;
     return gather_keys(c, e);
@@ -122,9 +113,9 @@ int cmd_serve(int argc, char **argv) {
     serve_command c = {.engine = hearth_engine_defaults(), .loop = loop_defaults(), .http = http_defaults()};
     c.api.sampler = hearth_sampler_defaults();
     c.engine.progress = cli_progress;
+    c.engine.store = true;
     c.max_stall_ms = 100;
     c.drain_s = 30;
-    c.kv_bytes = UINT64_MAX;
     c.max_body = c.http.max_body;
     hearth_sampler_options *s = &c.api.sampler;
     cli_option engine_table[CLI_ENGINE_OPTIONS + 1] = {0};
@@ -141,7 +132,10 @@ int cmd_serve(int argc, char **argv) {
         {"--parallel", 0, CLI_INT, &c.loop.max_running, "N", "conversations computed together (default 16)", 1, 256},
         {"--queue", 0, CLI_INT, &c.loop.max_queue, "N", "requests that may wait; more are told to come back (default 64)", 0, 1e6},
         {"--max-stall", 0, CLI_FLOAT, &c.max_stall_ms, "MS", "longest pause of running answers while others' prompts are read (default 100)", 1, 1e6},
-        {"--kv-memory", 0, CLI_BYTES, &c.kv_bytes, "BYTES", "for conversations, running and remembered (default auto: a quarter of the memory)", 0, 0},
+        {"--kv-memory", 0, CLI_BYTES, &c.engine.kv_memory, "BYTES", "memory for keys and values, running and kept (default auto: a part of what is free)", 0, 0},
+        {"--store", 0, CLI_SWITCH, &c.engine.store, "on|off", "keep them on disk too, for the next start and for agents (default on)", 0, 0},
+        {"--store-dir", 0, CLI_TEXT, &c.engine.store_dir, "PATH", "where (default: $XDG_DATA_HOME/hearth/kv or ~/.local/share/hearth/kv)", 0, 0},
+        {"--kv-disk", 0, CLI_BYTES, &c.engine.kv_disk, "BYTES", "most that they may take there (default auto: half of the disk's room)", 0, 0},
         {"--timeout", 0, CLI_INT, &c.api.limit_s, "S", "longest time of one request (default 0: no limit)", 0, 1e6},
         {"--drain", 0, CLI_FLOAT, &c.drain_s, "S", "how long running answers may go on after Ctrl-C (default 30)", 0, 1e6},
         {"--max-body", 0, CLI_BYTES, &c.max_body, "BYTES", "largest request (default 16MiB)", 0, 0},

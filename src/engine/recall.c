@@ -135,3 +135,36 @@ void recall_keep(hearth_engine *en, kv_seq *seq, const int32_t *tokens) {
     for (size_t i = before; en->store && i < seq->n_sealed; i++) store_put(en->store, seq->held[i]);
     en->kv_stall_ns += clock_ns() - start;
 }
+
+void recall_end(hearth_engine *en, kv_seq *seq, const int32_t *tokens) {
+    recall_keep(en, seq, tokens);
+    kv_seq_keep_tail(seq, tokens);
+    kv_seq_free(seq);
+}
+
+/* Loads blocks [first, n) of a chain and leaves them in the tree. */
+static size_t load_blocks(hearth_engine *en, const kv_name *names, size_t first, size_t n, pool *helpers) {
+    kv_block **blocks = mem_zalloc(n - first, sizeof *blocks, NULL);
+    store_loader loader = {.store = en->store, .pool = helpers};
+    size_t got = blocks ? store_load(&loader, names + first, first, n - first, blocks) : 0;
+    for (size_t i = 0; i < got; i++)
+        blocks[i] = kv_cache_insert(en->kv_cache, blocks[i], &names[first + i + 1], &names[first + i], (uint32_t)(first + i), KV_BLOCK);
+    /* Held until all are there, so that none goes to make room for the next. */
+    for (size_t i = got; i-- > 0;) kv_block_drop(en->kv_cache, blocks[i]);
+    mem_free(blocks);
+    return got;
+}
+
+size_t recall_warm(hearth_engine *en, const char *tenant, bool long_context, const int32_t *tokens, size_t n, bool others_compute) {
+    size_t n_blocks = n / KV_BLOCK, hot = 0, got = 0;
+    kv_name *names = en->store && n_blocks ? mem_alloc(n_blocks + 1, sizeof *names, NULL) : NULL;
+    if (!names) return 0;
+    kv_seq seq;
+    recall_start(en, &seq, tenant, long_context);
+    names[0] = seq.chain.root;
+    for (size_t i = 0; i < n_blocks; i++) names[i + 1] = kv_name_next(&seq.chain, &names[i], tokens + i * KV_BLOCK, KV_BLOCK);
+    while (hot < n_blocks && kv_cache_has(en->kv_cache, &names[hot + 1])) hot++;
+    if (hot < n_blocks) got = load_blocks(en, names, hot, n_blocks, others_compute ? NULL : en->pool);
+    mem_free(names);
+    return got * KV_BLOCK;
+}

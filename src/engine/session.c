@@ -39,7 +39,7 @@ void hearth_session_free(hearth_session *s) {
         store_flush(s->engine->store, NULL);
         store_release(s->lock);
     }
-    if (s->kv.length <= s->tokens.n) kv_seq_keep_tail(&s->kv, s->tokens.ids);
+    if (s->kv.length <= s->tokens.n) recall_end(s->engine, &s->kv, s->tokens.ids);
     kv_seq_free(&s->kv);
     model_run_free(&s->run);
     token_list_free(&s->tokens);
@@ -285,7 +285,7 @@ hearth_kv_stats hearth_engine_kv(const hearth_engine *en) {
     o.store = true, o.degraded = s.degraded;
     o.warm_blocks = s.disk.blocks, o.warm_bytes = s.disk.bytes, o.warm_budget = s.disk.budget, o.warm_evictions = s.disk.evictions, o.agents = s.disk.agents;
     o.written_blocks = s.written_blocks, o.written_bytes = s.written_bytes, o.saves = s.saves, o.waiting = s.waiting, o.skipped = s.skipped;
-    o.failures = s.failures, o.damaged = s.damaged;
+    o.failures = s.failures, o.damaged = s.damaged, o.tokens_loaded = s.loaded_blocks * KV_BLOCK;
     o.warm_hits = s.loads, o.warm_misses = s.misses, o.longest_load = s.longest_load, o.save_seconds = s.save_seconds, o.longest_save = s.longest_save;
     o.write_seconds = s.write_seconds, o.load_seconds = s.load_seconds, o.longest_write = s.longest_write, o.scan_seconds = s.disk.scan_seconds;
     return o;

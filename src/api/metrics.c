@@ -39,7 +39,8 @@ static void weight_lines(buf *b, const hearth_weights_stats *w) {
 }
 
 void route_metrics(api *a, http_request *r) {
-    loop_stats s = loop_count(a->loop);
+    hearth_weights_stats w;
+    loop_stats s = api_count(a, &w);
     buf b = {0};
     counter(&b, "hearth_requests_total", "Requests accepted for generation.", s.requests);
     counter(&b, "hearth_requests_refused_total", "Requests refused because too many waited.", s.refused);
@@ -67,7 +68,6 @@ void route_metrics(api *a, http_request *r) {
     histogram_lines(&b, "hearth_between_tokens_seconds", "Between two tokens of a stream.", &s.between_tokens);
     histogram_lines(&b, "hearth_pass_seconds", "One pass through the model.", &s.pass);
     histogram_lines(&b, "hearth_answer_seconds", "From request to the end of an answer.", &s.total);
-    hearth_weights_stats w = hearth_engine_weights(a->engine);
     weight_lines(&b, &w);
     head(&b, "hearth_replies_total", "counter", "Replies by class of status.");
     for (int i = 2; i < 6; i++) buf_addf(&b, NULL, "hearth_replies_total{status=\"%dxx\"} %" PRIu64 "\n", i, (uint64_t)a->statuses[i]);

@@ -12,7 +12,8 @@
  *   completions.c  /v1/completions
  *   anthropic.c    /v1/messages
  *   metrics.c      /metrics
- *   page.c         the page */
+ *   page.c         the page
+ *   models.c       several models by name, each with an api of its own */
 #ifndef API_INNER_H
 #define API_INNER_H
 
@@ -21,7 +22,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "api/api.h"
+#include "api/models.h"
 #include "base/clock.h"
 
 /* A grammar that was used lately. */
@@ -34,14 +35,16 @@ typedef struct kept_shape {
     uint64_t used;
 } kept_shape;
 
+/* The routes of one model. A server with several has one of these for each, and one without engine and loop before them all. */
 struct api {
     hearth_engine *engine;
     loop *loop;
+    models *models;                /* NULL: there is only this one */
     api_options o;
     hearth_model_info info;
     long started;                  /* unix time */
     _Atomic uint64_t ids;
-    _Atomic uint64_t statuses[6];  /* replies by first digit */
+    _Atomic uint64_t own_statuses[6], *statuses; /* replies by first digit; counted together for all models */
     pthread_mutex_t shapes_lock;
     kept_shape shapes[KEPT_SHAPES];
     uint64_t shapes_clock;
@@ -66,6 +69,9 @@ void api_refuse(api *a, http_request *r, api_style style, refusal *f);
 json_t *api_error_json(api_style style, const refusal *f);
 int refusal_status(const refusal *f);
 
+/* Counts of this model, or of all when there are several; weights may be NULL. */
+loop_stats api_count(api *a, hearth_weights_stats *weights, hearth_kv_stats *kv);
+json_t *api_model_json(const api *a, const char *name);
 void api_reply(api *a, http_request *r, int status, json_t *json); /* takes json; NULL: no memory */
 
 /* ---- fields ---- */
@@ -185,6 +191,22 @@ int tool_parser_calls(const tool_parser *p);
 
 typedef void route(api *a, http_request *r);
 route route_chat, route_completions, route_messages, route_count_tokens, route_metrics, route_tokenize, route_detokenize, route_apply_template;
+
+/* ---- several models ---- */
+
+/* Runs a route with the model that the request names, when it is loaded; refuses when there is none of this name. */
+void models_run(models *m, http_request *r, route *run, api_style style);
+/* Whether name stands for the model of this api. */
+bool models_is(models *m, const char *name, const api *a);
+/* The model of this name as /v1/models shows it, new; NULL when there is none. NULL for name: all of them. */
+json_t *models_json(models *m, const char *name);
+/* All models together, those that were unloaded included. */
+void models_count(models *m, loop_stats *loops, hearth_weights_stats *weights, hearth_kv_stats *kv);
+/* What a route says in place of a reply when its stream has begun already. Takes json. */
+void models_last_event(http_request *r, const char *event, json_t *json);
+/* The body when it was read already, to take; or NULL. */
+json_t *models_body(const http_request *r);
+
 bool page_serve(http_request *r, const char *path);
 
 #endif

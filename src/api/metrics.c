@@ -69,7 +69,9 @@ static void kv_lines(buf *b, const loop_stats *s, const hearth_kv_stats *k) {
 }
 
 void route_metrics(api *a, http_request *r) {
-    loop_stats s = loop_count(a->loop);
+    hearth_weights_stats w;
+    hearth_kv_stats kv;
+    loop_stats s = api_count(a, &w, &kv);
     buf b = {0};
     counter(&b, "hearth_requests_total", "Requests accepted for generation.", s.requests);
     counter(&b, "hearth_requests_refused_total", "Requests refused because too many waited.", s.refused);
@@ -86,13 +88,11 @@ void route_metrics(api *a, http_request *r) {
     gauge(&b, "hearth_running", "Sequences computed now.", s.running);
     gauge(&b, "hearth_waiting", "Sequences that wait.", s.waiting);
     gauge(&b, "hearth_prompt_chunk_tokens", "Prompt tokens per pass beside running streams.", s.chunk);
-    hearth_kv_stats kv = hearth_engine_kv(a->engine);
     kv_lines(&b, &s, &kv);
     histogram_lines(&b, "hearth_first_token_seconds", "From request to first token.", &s.first_token);
     histogram_lines(&b, "hearth_between_tokens_seconds", "Between two tokens of a stream.", &s.between_tokens);
     histogram_lines(&b, "hearth_pass_seconds", "One pass through the model.", &s.pass);
     histogram_lines(&b, "hearth_answer_seconds", "From request to the end of an answer.", &s.total);
-    hearth_weights_stats w = hearth_engine_weights(a->engine);
     weight_lines(&b, &w);
     head(&b, "hearth_replies_total", "counter", "Replies by class of status.");
     for (int i = 2; i < 6; i++) buf_addf(&b, NULL, "hearth_replies_total{status=\"%dxx\"} %" PRIu64 "\n", i, (uint64_t)a->statuses[i]);

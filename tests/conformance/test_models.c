@@ -101,7 +101,7 @@ static model load(const fixture *f, const char *cpu) {
     err e = {0};
     model m;
     const kernels *k = kernels_find(cpu, &e);
-    if (!k || !model_load(&m, f->file, k, strcmp(k->name, "ref") ? QUANT_F16 : QUANT_F32, &e)) fail_msg("%s: %s", f->name, e.text);
+    if (!k || !model_load(&m, f->file, k, strcmp(k->name, "ref") ? QUANT_F16 : QUANT_F32, strcmp(k->name, "ref") ? QUANT_F16 : QUANT_F32, &e)) fail_msg("%s: %s", f->name, e.text);
     return m;
 }
 

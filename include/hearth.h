@@ -77,6 +77,7 @@ typedef struct hearth_engine_options {
     const char *cache_dir;     /* NULL: $XDG_CACHE_HOME/hearth or ~/.cache/hearth */
     uint64_t cache_bytes;      /* most that all packed weights in it may take; HEARTH_AUTO: half of what the disk would have without them */
     /* Conversations. Keys and values once computed are found again by their tokens, by any session of the same tenant. */
+    const char *kv_type;       /* keys and values as "f16", "q8_0" or "q4_0", or apart as in "q8_0,q4_0"; NULL: f16, or float where cpu is "ref" */
     uint64_t kv_memory;        /* bytes of keys and values, those in use included; HEARTH_AUTO: a part of what the machine has to spare; 0: nothing is kept */
     bool store;                /* keep them on disk too: needed for agents */
     const char *store_dir;     /* NULL: $XDG_DATA_HOME/hearth/kv or ~/.local/share/hearth/kv */

@@ -61,6 +61,8 @@ static int report(const bench *b) {
 static bool check_options(const bench *b, bool first_token, err *e) {
     const char *needless = b->start_too ? "--start" : b->weights_too ? "--weights" : b->peer ? "--peer" : b->plot ? "--plot" : first_token ? "--first-token" : NULL;
     if (b->only_limits && needless) return err_set(e, HEARTH_ARGUMENT, "--limits without a MODEL measures only the machine: give a MODEL, or leave out %s", needless);
+    if (b->peer && b->engine_options.kv_type && strcmp(b->engine_options.kv_type, "f16") != 0)
+        return err_set(e, HEARTH_ARGUMENT, "--peer compares with keys and values in f16 on both sides: leave out --kv-type");
     if (b->n_cases > 0 || b->only_limits || b->memory.asked) return true;
     if (b->peer || b->plot || !(b->start_too || b->weights_too)) return err_set(e, HEARTH_ARGUMENT, "nothing to measure: -p and -n are both 0");
     return true;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "quant/quant.h"
 #include "weights/folder.h"
 #include "weights/inner.h"
 
@@ -47,6 +48,8 @@ static bool identify(hearth_engine *en, const hearth_engine_options *o, err *e) 
     buf parameters = {0};
     /* In memory there is only this model. */
     bool ok = (!o->store || find_weights(en, o, &weights_hash, e)) && add_parameters(&en->model, &parameters, e) && kv_layout_describe(&en->model.kv, &en->kv_format, e);
+    /* What the exact kernels keep as floats is theirs by its type; what they keep as others do must not be mixed with it. */
+    if (ok && en->model.kv.k_type != QUANT_F32 && strcmp(en->model.kern->name, "ref") == 0) ok = buf_adds(&en->kv_format, " exact", e);
     if (ok) {
         crypto_generichash_state h;
         uint8_t id[16];

@@ -318,6 +318,7 @@ static void amx_add(float *y, const float *x, float scale, int64_t n) { kern_avx
 static void amx_silu_mul(float *y, const float *gate, const float *up, int64_t n) { kern_avx512.silu_mul(y, gate, up, n); }
 static void amx_gelu_mul(float *y, const float *gate, const float *up, int64_t n) { kern_avx512.gelu_mul(y, gate, up, n); }
 static void amx_to_f16(uint16_t *dst, const float *src, int64_t n) { kern_avx512.to_f16(dst, src, n); }
+static void amx_to_blocks(int type, void *dst, const float *src, int64_t n) { kern_avx512.to_blocks(type, dst, src, n); }
 static float amx_dot(const float *a, const float *b, int64_t n) { return kern_avx512.dot(a, b, n); }
 
 const kernels kern_amx = {
@@ -332,5 +333,6 @@ const kernels kern_amx = {
     .silu_mul = amx_silu_mul,
     .gelu_mul = amx_gelu_mul,
     .to_f16 = amx_to_f16,
+    .to_blocks = amx_to_blocks,
     .dot = amx_dot,
 };

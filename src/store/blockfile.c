@@ -4,17 +4,22 @@
 
 #include "quant/quant.h"
 
+/* Rows of floats have their numbers as items, quantized ones are bytes. */
+static bool add_rows(tensor_header *h, const char *name, int type, int n_heads, int n, int dim, err *e) {
+    const bool bytes = type != QUANT_F32 && type != QUANT_F16;
+    const int64_t shape[] = {n_heads, n, bytes ? (int64_t)kv_row_bytes(type, dim) : dim};
+    return tensor_add(h, name, bytes ? "U8" : type == QUANT_F32 ? "F32" : "F16", 3, shape, bytes ? 1 : type == QUANT_F32 ? 4 : 2, e);
+}
+
 bool blockfile_tensors(tensor_header *h, const kv_layout *l, int n, err *e) {
-    const char *type = l->type == QUANT_F32 ? "F32" : "F16";
-    size_t item = l->type == QUANT_F32 ? 4 : 2;
     bool ok = true;
     for (int i = 0; ok && i < l->n_layers; i++) {
         const kv_layer *a = &l->layers[i];
         char name[48];
         snprintf(name, sizeof name, "layers.%d.k", i);
-        ok = tensor_add(h, name, type, 3, (int64_t[]){a->n_heads, n, a->k_dim}, item, e);
+        ok = add_rows(h, name, l->k_type, a->n_heads, n, a->k_dim, e);
         snprintf(name, sizeof name, "layers.%d.v", i);
-        if (!a->shared_values) ok = ok && tensor_add(h, name, type, 3, (int64_t[]){a->n_heads, n, a->v_dim}, item, e);
+        if (!a->shared_values) ok = ok && add_rows(h, name, l->v_type, a->n_heads, n, a->v_dim, e);
     }
     return ok;
 }

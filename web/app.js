@@ -124,12 +124,18 @@ async function route() {
   if (id && !wanted && agents.known === null) return; // not listed yet
   current = wanted;
   show({ end: true });
-  if (!matchMedia("(pointer: coarse)").matches && !isEditing()) input.focus();
-  if (!current) return;
+  const elsewhere = document.activeElement?.closest("#find, .editor, #options, dialog");
+  if (!matchMedia("(pointer: coarse)").matches && !elsewhere) input.focus();
+  await readCurrent();
+}
+
+async function readCurrent() {
   const opened = current;
-  if (!current.messages) await load(current);
+  if (!opened) return;
+  const had = opened.messages?.length;
+  if (!opened.messages) await load(opened);
   await loadFamily(familyOf(opened.id));
-  if (current === opened) show({ end: true });
+  if (current === opened) show({ end: opened.messages?.length !== had });
 }
 addEventListener("hashchange", route);
 
@@ -324,8 +330,9 @@ async function refreshAgents() {
   if (!server.up) return;
   const first = agents.known === null, changed = await syncAgents();
   for (const b of changed) if (b.messages && !runs.has(b.id) && !isEditing() && (b === current || !b.local)) await load(b);
-  if (first) await route();
-  else show({ end: false });
+  if (!first) show();
+  else if (current) await readCurrent();
+  else await route(); // perhaps the address names one that is known only now
 }
 
 async function watchAgents() {

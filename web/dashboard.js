@@ -49,11 +49,13 @@ function quantile(list, part) {
 }
 
 const history = []; // [{at, v}]
-const sum = (v) => typeof v === "object" ? Object.values(v).reduce((a, b) => a + b, 0) : v;
-const get = (v, ...names) => {
-  const name = names.find((n) => v[n] !== undefined);
-  return name === undefined ? undefined : sum(v[name]);
-};
+// A counter; those told apart by a label, together or the one with it.
+function get(v, name, label) {
+  const value = v[name];
+  if (typeof value !== "object") return value ?? 0;
+  const all = Object.entries(value).filter(([l]) => !label || l.includes(`"${label}"`));
+  return all.reduce((sum, [, n]) => sum + n, 0);
+}
 
 async function sample() {
   const at = performance.now() / 1000;
@@ -64,8 +66,8 @@ async function sample() {
   while (history.length > 1 && at - history[0].at > SPAN + 10) history.shift();
 }
 
-function pace(name) {
-  return (now, before) => Math.max(0, (get(now.v, name) ?? 0) - (get(before.v, name) ?? 0)) / (now.at - before.at);
+function pace(name, label) {
+  return (now, before) => Math.max(0, get(now.v, name, label) - get(before.v, name, label)) / (now.at - before.at);
 }
 function perPass(now, before) {
   const passes = now.v.passes_total - before.v.passes_total;
@@ -78,8 +80,8 @@ const series = (...makers) => history.slice(1).map((h, i) => ({ at: h.at, values
 const whole = (v) => v.toFixed(0);
 const charts = [
   [new TimeChart("Generated", [{ kind: "one" }], { unit: "tokens/s" }), () => series(pace("completion_tokens_total"))],
-  [new TimeChart("Prompts", [{ name: "read", kind: "two" }, { name: "remembered", kind: "one" }], { unit: "tokens/s", stacked: true }),
-    () => series(pace("prompt_tokens_computed_total"), pace("prompt_tokens_remembered_total"))],
+  [new TimeChart("Prompts", [{ name: "read", kind: "two" }, { name: "from memory", kind: "one" }, { name: "from disk", kind: "three" }], { unit: "tokens/s", stacked: true }),
+    () => series(pace("prompt_tokens_computed_total"), pace("kv_tokens_remembered_total", "hot"), pace("kv_tokens_remembered_total", "warm"))],
   [new TimeChart("Requests", [{ name: "running", kind: "one" }, { name: "waiting", kind: "two" }], { format: whole }), () => series((h) => h.v.running, (h) => h.v.waiting)],
   [new TimeChart("Batch", [{ kind: "one" }], { unit: "tokens a pass" }), () => series(perPass)],
 ];
@@ -90,13 +92,13 @@ function headline(value, name, detail) {
 
 function headlines(v) {
   const first = buckets(v, "first_token_seconds"), asked = v.prompt_tokens_computed_total + v.prompt_tokens_remembered_total;
-  const rates = series(pace("completion_tokens_total")), saved = get(v, "memory_saved_seconds_total", "memory_saved_seconds", "store_saved_seconds", "saved_seconds_total");
+  const rates = series(pace("completion_tokens_total"));
   const recent = rates.slice(-3);
   const out = [
     headline((recent.reduce((a, s) => a + s.values[0], 0) / Math.max(1, recent.length)).toFixed(1), "tokens/s now", `${count(v.completion_tokens_total)} since the start`),
     headline(asked ? Math.floor(100 * v.prompt_tokens_remembered_total / asked) + " %" : "–", "of prompts remembered", `${count(v.prompt_tokens_remembered_total)} of ${count(asked)} tokens`),
   ];
-  if (saved !== undefined) out.push(headline(duration(saved), "of computing saved", "prompts that were not read again"));
+  out.push(headline(duration(get(v, "kv_saved_seconds_total")), "of computing saved", "by prompts that were not read again"));
   out.push(headline(first.length ? duration(quantile(first, 0.5)) : "–", "to the first token", first.length ? `95 of 100 within ${duration(quantile(first, 0.95))}` : "median, once there are answers"));
   out.push(headline(count(v.answers_finished_total), v.answers_finished_total === 1 ? "answer" : "answers", `${v.running} running, ${v.waiting} waiting` + (v.requests_refused_total ? `, ${v.requests_refused_total} refused` : "")));
   return out;
@@ -109,30 +111,34 @@ function tierCounts() {
 }
 
 function memoryCard(v) {
-  const parts = [element("h3", "Conversations")];
-  const hot = [{ name: "running", value: v.kv_running_bytes ?? 0, kind: "hot" }, { name: "remembered", value: v.kv_remembered_bytes ?? 0, kind: "hot soft" }];
-  parts.push(meter("Hot: in memory", hot, v.kv_budget_bytes, bytes, v.conversations_remembered === undefined ? "" : many(v.conversations_remembered, "conversation")));
-  const warm = get(v, "store_bytes", "warm_bytes", "store_disk_bytes");
-  if (warm !== undefined) parts.push(meter("Warm: on disk", [{ value: warm, kind: "warm" }], get(v, "store_budget_bytes", "warm_budget_bytes"), bytes));
+  const hot = get(v, "kv_bytes", "hot"), running = Math.min(v.kv_running_bytes, hot);
+  const parts = [
+    element("h3", "Conversations"),
+    meter("Hot: in memory", [{ name: "running", value: running, kind: "hot" }, { name: "remembered", value: hot - running, kind: "hot soft" }], get(v, "kv_budget_bytes", "hot"), bytes),
+    meter("Warm: on disk", [{ value: get(v, "kv_bytes", "warm"), kind: "warm" }], get(v, "kv_budget_bytes", "warm"), bytes, v.store_waiting ? `${count(v.store_waiting)} wait to be written` : "all written"),
+  ];
   if (agents.known) {
     const c = tierCounts();
     parts.push(meter("Agents", [{ name: "hot", value: c.hot, kind: "hot" }, { name: "warm", value: c.warm, kind: "warm" }, { name: "cold", value: c.cold, kind: "cold" }], 0, count));
   }
+  if (v.store_degraded) parts.push(element("p", "The disk fails or is full: conversations are in memory only.", { class: "problem", role: "alert" }));
   return element("section", parts, { class: "card" });
 }
 
 function hitsCard(v) {
-  const parts = [element("h3", "Hits"), rate("Conversations", v.memory_hits_total ?? 0, v.memory_misses_total ?? 0, (h, all) => `${count(h)} of ${many(all, "start")} found something remembered`)];
-  const warm = get(v, "store_hits_total", "warm_hits_total");
-  if (warm !== undefined) parts.push(rate("Read back from disk", warm, get(v, "store_misses_total", "warm_misses_total") ?? 0, (h, all) => `${count(h)} of ${count(all)} looks at the disk`));
-  parts.push(rate("Weights", v.weights_hits_total ?? 0, v.weights_misses_total ?? 0, (h, all) => `${count(h)} of ${count(all)} matrices were ready`));
-  return element("section", parts, { class: "card" });
+  const remembered = get(v, "kv_tokens_remembered_total"), warm = get(v, "kv_tokens_remembered_total", "warm");
+  return element("section", [
+    element("h3", "Hits"),
+    rate("Requests", v.kv_hits_total, v.kv_misses_total, (h, all) => `${count(h)} of ${many(all, "request")} found something remembered`),
+    rate("Prompt tokens", remembered, v.prompt_tokens_computed_total, (h) => `${count(h - warm)} from memory, ${count(warm)} from disk`),
+    rate("Weights", v.weights_hits_total, v.weights_misses_total, (h, all) => `${count(h)} of ${count(all)} matrices were ready`),
+  ], { class: "card" });
 }
 
 function weightsCard(v) {
-  const packed = v.weights_packed_bytes ?? 0, mapped = Math.min(v.weights_mapped_bytes ?? 0, packed);
-  const list = [{ name: "packed now", value: packed - mapped, kind: "hot" }, { name: "from an earlier start", value: mapped, kind: "warm" }, { name: "as in the file", value: v.weights_raw_bytes ?? 0, kind: "cold" }];
-  const facts = [["Packing saved", duration(v.weights_saved_seconds ?? 0)], ["Given up for room", count(v.weights_evictions_total ?? 0)]];
+  const packed = v.weights_packed_bytes, mapped = Math.min(v.weights_mapped_bytes, packed);
+  const list = [{ name: "packed now", value: packed - mapped, kind: "hot" }, { name: "from an earlier start", value: mapped, kind: "warm" }, { name: "as in the file", value: v.weights_raw_bytes, kind: "cold" }];
+  const facts = [["Packing saved", duration(v.weights_saved_seconds)], ["Given up for room", count(v.weights_evictions_total)], ["Blocks given up, memory", count(get(v, "kv_evictions_total", "hot"))], ["Blocks given up, disk", count(get(v, "kv_evictions_total", "warm"))]];
   return element("section", [element("h3", "Weights"), meter("In use", list.filter((p) => p.value), 0, bytes),
     element("dl", facts.map(([name, value]) => element("div", [element("dt", name), element("dd", value)])))], { class: "card" });
 }

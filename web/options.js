@@ -84,7 +84,7 @@ export async function readModels() {
   select.value = prefs.model || names[0] || "";
   select.disabled = names.length < 2;
   const meta = data.find((m) => m.id === select.value)?.meta;
-  $("about").textContent = `hearth ${server.health?.version ?? ""}` + (meta ? ` · ${select.value}: ${count(Math.round(meta.n_params / 1e6))} million parameters, ${bytes(meta.size)}, ${count(meta.n_ctx)} tokens of context` : "");
+  $("about").textContent = `hearth ${server.health?.version ?? ""}` + (meta?.n_params ? ` · ${select.value}: ${count(Math.round(meta.n_params / 1e6))} million parameters, ${bytes(meta.size)}, ${count(meta.n_ctx)} tokens of context` : "");
 }
 $("model").addEventListener("change", () => {
   prefs.model = $("model").value;

@@ -1,7 +1,10 @@
 /* Attention of many queries on the tile unit: one pass over the keys with a running softmax.
  *
- * Keys are taken in runs of 128 that start at multiples of 128. A run's keys and values are rounded to bfloat16 and laid out as right tiles once for all queries of the
+ * Keys are taken in runs of 128 that start at multiples of 128. A run's keys and values are laid out as right tiles in bfloat16 once for all queries of the
  * call. Then 32 queries at a time: scores by the unit, weights of the softmax by vectors in float, weighted values by the unit again.
+ *
+ * An error in a score is one in an exponent, so queries and keys are not just rounded: each is the sum of two bfloat16 numbers, and of the four products the three larger
+ * ones are taken. Weights and values are rounded, which changes the result no more than it changes them.
  *
  * Exponents are to the base of two; what turns scores into them is multiplied into the queries. A query's weights are relative to the largest score it has
  * seen, give or take RISE: only a score that is larger by more moves that reference and costs a pass over the query's sums. What a query gets does not depend
@@ -26,9 +29,9 @@ typedef struct work {
     const kern_attention *a;
     int k_steps, v_pairs; /* tiles of 32 columns in a key; pairs of tiles of 16 columns in a value */
     int groups;
-    uint8_t *keys;        /* [RUN / 16][k_steps] right tiles */
+    uint8_t *keys;        /* [RUN / 16][k_steps][2] right tiles: rounded, and what rounding left */
     uint8_t *values;      /* [2 * v_pairs][RUN / STEP] right tiles */
-    uint8_t *queries;     /* [groups][2][k_steps] left tiles */
+    uint8_t *queries;     /* [groups][2][k_steps][2] left tiles, likewise */
     float *sums;          /* [groups][v_pairs][2][2] tiles */
     float *max, *sum;     /* per query: the reference, and the sum of weights relative to it */
     group *group;
@@ -68,19 +71,28 @@ INLINE __m512 numbers(const uint8_t *row, int64_t c, int64_t end, const int type
 
 /* ---- laying out ---- */
 
+/* 32 numbers as bfloat16, and what that leaves of them. */
+INLINE void split(uint8_t *rounded, uint8_t *rest, __m512 first, __m512 second) {
+    const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(second, first);
+    const __m512i low = _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(both)), 16);
+    const __m512i high = _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(both, 1)), 16);
+    _mm512_store_si512(rounded, both);
+    _mm512_store_si512(rest, (__m512i)_mm512_cvtne2ps_pbh(_mm512_sub_ps(second, _mm512_castsi512_ps(high)), _mm512_sub_ps(first, _mm512_castsi512_ps(low))));
+}
+
 /* Sixteen keys: 32 columns of each are rounded, then turned so that every pair of columns has the keys side by side. */
 INLINE void keys_tiles(const work *s, uint8_t *dst, int64_t position, const int type) {
     const kern_attention *a = s->a;
-    _Alignas(64) uint8_t rounded[16][64];
-    const uint8_t *row[16], *at[16];
+    _Alignas(64) uint8_t part[2][16][64];
+    const uint8_t *row[16], *at[2][16];
     for (int i = 0; i < 16; i++) { /* places outside from..to repeat a key that may be read */
         row[i] = row_at(a, a->k, a->k_stride, most(s->from, least(position + i, s->to)));
-        at[i] = rounded[i];
+        at[0][i] = part[0][i], at[1][i] = part[1][i];
     }
-    for (int64_t c = 0; c < a->k_dim; c += STEP, dst += TILE_BYTES) {
-        for (int i = 0; i < 16; i++)
-            _mm512_store_si512(rounded[i], (__m512i)_mm512_cvtne2ps_pbh(numbers(row[i], c + 16, a->k_dim, type), numbers(row[i], c, a->k_dim, type)));
-        for (int piece = 0; piece < 4; piece++) transpose16(dst + 256 * piece, at, 16 * (size_t)piece);
+    for (int64_t c = 0; c < a->k_dim; c += STEP) {
+        for (int i = 0; i < 16; i++) split(part[0][i], part[1][i], numbers(row[i], c, a->k_dim, type), numbers(row[i], c + 16, a->k_dim, type));
+        for (int j = 0; j < 2; j++, dst += TILE_BYTES)
+            for (int piece = 0; piece < 4; piece++) transpose16(dst + 256 * piece, at[j], 16 * (size_t)piece);
     }
 }
 
@@ -101,7 +113,7 @@ INLINE void values_tiles(const work *s, uint8_t *dst, int64_t position, const in
 }
 
 INLINE void run_keys(const work *s, const int type) {
-    for (int64_t p = s->from / 16 * 16; p <= s->to; p += 16) keys_tiles(s, s->keys + (size_t)((p - s->base) / 16 * s->k_steps) * TILE_BYTES, p, type);
+    for (int64_t p = s->from / 16 * 16; p <= s->to; p += 16) keys_tiles(s, s->keys + (size_t)((p - s->base) / 16 * s->k_steps * 2) * TILE_BYTES, p, type);
 }
 
 INLINE void run_values(const work *s, const int type) {
@@ -140,8 +152,8 @@ static void queries_tiles(const work *s) {
             const uint8_t *row = (const uint8_t *)(a->q + least(q, a->n_q - 1) * a->ldq);
             const int64_t c = step * STEP, end = q < a->n_q ? a->k_dim : 0;
             const __m512 x = _mm512_mul_ps(numbers(row, c, end, QUANT_F32), factor), y = _mm512_mul_ps(numbers(row, c + 16, end, QUANT_F32), factor);
-            _mm512_store_si512(s->queries + ((size_t)(q / 16) * (size_t)s->k_steps + (size_t)step) * TILE_BYTES + (size_t)(q % 16) * 64,
-                               (__m512i)_mm512_cvtne2ps_pbh(y, x));
+            uint8_t *to = s->queries + ((size_t)(q / 16) * (size_t)s->k_steps + (size_t)step) * 2 * TILE_BYTES + (size_t)(q % 16) * 64;
+            split(to, to + TILE_BYTES, x, y);
         }
 }
 
@@ -217,6 +229,30 @@ static void softmax_capped(const work *s, uint8_t *weight, const float *score, i
 
 /* ---- the pass ---- */
 
+/* Scores of 16 queries with 32 keys; k_row bytes lie between the tiles of 16 keys and the next. */
+INLINE void scores_run(float *score, const uint8_t *q, const uint8_t *k, size_t k_row, int steps) {
+    TILES_ORDER();
+    _tile_zero(0);
+    _tile_zero(1);
+    for (int s = 0; s < steps; s++, q += 2 * TILE_BYTES, k += 2 * TILE_BYTES) {
+        _tile_loadd(4, q, 64);
+        _tile_loadd(6, k, 64);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_loadd(5, q + TILE_BYTES, 64);
+        _tile_dpbf16ps(0, 5, 6);
+        _tile_loadd(6, k + k_row, 64);
+        _tile_dpbf16ps(1, 4, 6);
+        _tile_dpbf16ps(1, 5, 6);
+        _tile_loadd(6, k + TILE_BYTES, 64);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_loadd(6, k + k_row + TILE_BYTES, 64);
+        _tile_dpbf16ps(1, 4, 6);
+    }
+    _tile_stored(0, score, RUN * sizeof(float));
+    _tile_stored(1, score + 16, RUN * sizeof(float));
+    TILES_ORDER();
+}
+
 /* The run for one group of queries. */
 static void group_run(const work *s, int g) {
     const group *see = &s->group[g];
@@ -224,13 +260,10 @@ static void group_run(const work *s, int g) {
     _Alignas(64) float score[GROUP][RUN];
     _Alignas(64) uint8_t weight[2][RUN / STEP][TILE_BYTES];
     const int from = (int)((most(see->from, s->from) - s->base) / STEP), to = (int)((least(see->to, s->to) - s->base) / STEP); /* steps of 32 positions */
-    const size_t tile_row = (size_t)s->k_steps * TILE_BYTES;
+    const size_t tile_row = (size_t)s->k_steps * 2 * TILE_BYTES;
     const uint8_t *q = s->queries + (size_t)g * 2 * tile_row;
-    for (int i = from; i <= to; i++) {
-        const uint8_t *k = s->keys + (size_t)(2 * i) * tile_row;
-        tiles_product(&score[0][STEP * i], &score[0][STEP * i + 16], &score[16][STEP * i], &score[16][STEP * i + 16], RUN * sizeof(float), q, q + tile_row, TILE_BYTES, k,
-                      k + tile_row, s->k_steps, true);
-    }
+    for (int i = from; i <= to; i++)
+        for (int half = 0; half < 2; half++) scores_run(&score[16 * half][STEP * i], q + (size_t)half * tile_row, s->keys + (size_t)(2 * i) * tile_row, tile_row, s->k_steps);
     const bool plain = s->a->cap <= 0 && s->base >= see->seen_from && s->base + RUN - 1 <= see->seen_to;
     for (int i = 0; i < GROUP; i++) {
         uint8_t *row = weight[i / 16][0] + i % 16 * 64;
@@ -243,8 +276,8 @@ static void group_run(const work *s, int g) {
     for (int i = 0; i < s->v_pairs; i++) {
         const uint8_t *v = s->values + ((size_t)(2 * i) * (RUN / STEP) + (size_t)from) * TILE_BYTES;
         float *c = s->sums + ((size_t)g * (size_t)s->v_pairs + (size_t)i) * 4 * TILE_FLOATS;
-        tiles_product(c, c + TILE_FLOATS, c + 2 * TILE_FLOATS, c + 3 * TILE_FLOATS, 64, weight[0][from], weight[1][from], TILE_BYTES, v,
-                      v + RUN / STEP * TILE_BYTES, to - from + 1, false);
+        for (int half = 0; half < 2; half++)
+            tiles_panels(c + 2 * half * TILE_FLOATS, weight[half][from], TILE_BYTES, v, RUN / STEP * TILE_BYTES, to - from + 1, false);
     }
 }
 
@@ -276,9 +309,9 @@ static void begin(work *s, const kern_attention *a) {
     *s = (work){.a = a, .k_steps = (a->k_dim + STEP - 1) / STEP, .v_pairs = (a->v_dim + 31) / 32, .groups = (a->n_q + GROUP - 1) / GROUP, .from = INT64_MAX, .to = -1};
     const size_t k = (size_t)s->k_steps, v = (size_t)s->v_pairs, groups = (size_t)s->groups;
     uint8_t *at = (uint8_t *)a->scratch;
-    s->keys = carve(&at, RUN / 16 * k * TILE_BYTES);
+    s->keys = carve(&at, RUN / 16 * k * 2 * TILE_BYTES);
     s->values = carve(&at, 2 * v * (RUN / STEP) * TILE_BYTES);
-    s->queries = carve(&at, groups * 2 * k * TILE_BYTES);
+    s->queries = carve(&at, groups * 2 * k * 2 * TILE_BYTES);
     s->sums = carve(&at, groups * v * 4 * TILE_FLOATS * sizeof(float));
     s->max = carve(&at, groups * GROUP * sizeof(float));
     s->sum = carve(&at, groups * GROUP * sizeof(float));

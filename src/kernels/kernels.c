@@ -102,20 +102,24 @@ const kernels *kernels_find(const char *name, err *e) {
     return NULL;
 }
 
-const kern_matmul *kernels_matmul(const kernels *k, int type) {
+static const kern_matmul *find_matmul(const kernels *k, int type, bool fine) {
     const kernels *const *sets = kernels_all();
     bool below = false;
     for (int i = 0; sets[i]; i++) {
         below |= sets[i] == k;
         if (!below || !sets[i]->usable()) continue;
-        const kern_matmul *m = sets[i]->matmul(type);
+        const kern_matmul *m = fine && sets[i]->matmul_fine ? sets[i]->matmul_fine(type) : sets[i]->matmul(type);
         if (m) return m;
     }
     return NULL;
 }
 
+const kern_matmul *kernels_matmul(const kernels *k, int type) { return find_matmul(k, type, false); }
+const kern_matmul *kernels_matmul_fine(const kernels *k, int type) { return find_matmul(k, type, true); }
+
 size_t kern_attention_scratch(int n_q, int k_dim, int v_dim) {
-    /* ref: sums in double for every query and one decoded row of each kind. Others: up to 128 keys and values, scales of values, the queries, float sums. */
+    /* ref: sums in double for every query and one decoded row of each kind. Others: up to 128 keys (in two parts of 16 bits) and values, scales of values, the queries,
+     * float sums. */
     size_t q = ((size_t)n_q + 31) & ~(size_t)31, k = ((size_t)k_dim + 31) & ~(size_t)31, v = ((size_t)v_dim + 31) & ~(size_t)31;
-    return q * (2 * v + k + 4) + 64 * (k + v + v / 32) + 64;
+    return q * (2 * v + k + 4) + 64 * (2 * k + v + v / 32) + 64;
 }

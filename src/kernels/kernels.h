@@ -58,6 +58,8 @@ typedef struct kernels {
     bool (*usable)(void);
     /* The product for a weight type; NULL when this set has none of its own (the next lower set is asked; ref has all). */
     const kern_matmul *(*matmul)(int type);
+    /* The same with more precision for many tokens (and the same bits for few); NULL: it is the same. */
+    const kern_matmul *(*matmul_fine)(int type);
     void (*attention)(const kern_attention *a);
     int attention_many; /* with so many queries or more attention is computed in another way, in bfloat16 and not bit for bit the same; 0: never */
     int attention_rows; /* queries that a call should have at most, where there are many; 0: no wish */
@@ -77,5 +79,6 @@ const kernels *kernels_find(const char *name, err *e);
 const kernels *const *kernels_all(void);
 /* The product for a type, from k or the best set below it. NULL for types that cannot be computed with. */
 const kern_matmul *kernels_matmul(const kernels *k, int type);
+const kern_matmul *kernels_matmul_fine(const kernels *k, int type);
 
 #endif

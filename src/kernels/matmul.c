@@ -131,7 +131,7 @@ static bool plan(job *j, const kernels *k, const kern_group *groups, int count, 
         const kern_group *group = &groups[g];
         for (int i = 0; group->n > 0 && i < group->count; i++) {
             const kern_weight *w = group->w[i];
-            const kern_matmul *m = kernels_matmul(k, w->type);
+            const kern_matmul *m = w->fine ? kernels_matmul_fine(k, w->type) : kernels_matmul(k, w->type);
             if (!m) {
                 const quant_info *info = quant_find(w->type);
                 return err_set(e, HEARTH_UNSUPPORTED, "a weight of type %s cannot be multiplied", info ? info->name : "unknown");

@@ -11,6 +11,7 @@ typedef struct kern_weight {
     int64_t rows, cols;  /* cols is a multiple of the type's block */
     const void *data;    /* as in the file */
     const void *packed;  /* from kern_matmul.pack of the same set, or NULL */
+    bool fine;           /* many tokens are multiplied in bfloat16 also where bytes would be faster */
 } kern_weight;
 
 /* Memory for prepared activations; zero-initialised is empty, grows on demand, freed by its owner. One per caller:

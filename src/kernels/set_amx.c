@@ -232,7 +232,7 @@ static void amx_run(const amx_type *p, float *y, int64_t ldy, const void *w, boo
         kern_avx512.matmul(number)->pack(dst, src, rows, cols, r0, r1);                                                                    \
     }
 
-#define AMX_TYPE(name, number, block_columns, block_bytes, chunk_bytes)                                                                    \
+#define AMX_TILES(name, number, block_columns, block_bytes, chunk_bytes)                                                                   \
     static void name##_tiles(uint8_t *dst, const uint8_t *chunk, int blocks) {                                                             \
         block o;                                                                                                                           \
         if ((block_columns) == 256) {                                                                                                      \
@@ -249,21 +249,27 @@ static void amx_run(const amx_type *p, float *y, int64_t ldy, const void *w, boo
         }                                                                                                                                  \
     }                                                                                                                                      \
     static const amx_type name##_type = {.columns = block_columns, .bytes = block_bytes, .chunk = chunk_bytes, .panel = quantized_panel,    \
-                                         .pack = name##_pack, .tiles = name##_tiles};                                                      \
-    AMX_CALLS(name, number, amx_run, &name##_type)
+                                         .pack = name##_pack, .tiles = name##_tiles};
 
 #define UNROLL_8 _Pragma("GCC unroll 8")
 
-AMX_TYPE(q8_0, QUANT_Q8_0, 32, 34, 544)
-AMX_TYPE(mxfp4, QUANT_MXFP4, 32, 17, 272)
-AMX_TYPE(q2_k, QUANT_Q2_K, 256, 84, 168)
+#define ROUNDED_TYPES(X)                 \
+    X(q8_0, QUANT_Q8_0, 32, 34, 544)     \
+    X(mxfp4, QUANT_MXFP4, 32, 17, 272)   \
+    X(q2_k, QUANT_Q2_K, 256, 84, 168)
+ROUNDED_TYPES(AMX_TILES)
+BYTES_AMX_TYPES(AMX_TILES)
 
 static const amx_type f16_type = {.columns = 1, .bytes = 2, .chunk = 1024, .panel = halves_panel};
 static const amx_type bf16_type = {.columns = 1, .bytes = 2, .chunk = 1024, .panel = bfloats_panel};
 AMX_CALLS(f16, QUANT_F16, amx_run, &f16_type)
 AMX_CALLS(bf16, QUANT_BF16, amx_run, &bf16_type)
 
-#define X(name, number, block_columns, block_bytes, chunk_bytes) AMX_CALLS(name, number, kern_amx_bytes_rows, number)
+#define X(name, number, block_columns, block_bytes, chunk_bytes) AMX_CALLS(name, number, amx_run, &name##_type)
+ROUNDED_TYPES(X)
+BYTES_AMX_TYPES(X)
+#undef X
+#define X(name, number, block_columns, block_bytes, chunk_bytes) AMX_CALLS(bytes_##name, number, kern_amx_bytes_rows, number)
 BYTES_AMX_TYPES(X)
 #undef X
 
@@ -282,13 +288,17 @@ QUANT_TYPES(X)
     {.act_bytes = form##_act_bytes, .act = form##_act, .act_step = 16, .many = AMX_LEAST, .rows = name##_rows, .row_step = TILE_ROWS,                    \
      .packed_bytes = name##_packed_bytes, .pack = name##_pack_rows, .rows_packed = name##_rows_packed}
 
-static const kern_matmul products[QUANT_TYPE_END] = {
-#define X(name, number, block_columns, block_bytes, chunk_bytes) [number] = AMX_PRODUCT(name, bytes),
+static const kern_matmul bytes_products[QUANT_TYPE_END] = {
+#define X(name, number, block_columns, block_bytes, chunk_bytes) [number] = AMX_PRODUCT(bytes_##name, bytes),
     BYTES_AMX_TYPES(X)
 #undef X
-    [QUANT_Q8_0] = AMX_PRODUCT(q8_0, rounded),
-    [QUANT_MXFP4] = AMX_PRODUCT(mxfp4, rounded),
-    [QUANT_Q2_K] = AMX_PRODUCT(q2_k, rounded),
+};
+
+static const kern_matmul products[QUANT_TYPE_END] = {
+#define X(name, number, block_columns, block_bytes, chunk_bytes) [number] = AMX_PRODUCT(name, rounded),
+    ROUNDED_TYPES(X)
+    BYTES_AMX_TYPES(X)
+#undef X
     [QUANT_F16] = AMX_PRODUCT(f16, floats),
     [QUANT_BF16] = AMX_PRODUCT(bf16, floats),
 };
@@ -302,11 +312,15 @@ static const kern_matmul any_products[QUANT_TYPE_END] = {
 };
 
 /* Single numbers of 32 bits and more stay what they are: AVX-512 multiplies them in float. */
-static const kern_matmul *amx_matmul(int type) {
+static const kern_matmul *amx_matmul_fine(int type) {
     const quant_info *info = quant_find(type);
     if (!info || !info->decode) return NULL;
     if (products[type].rows) return &products[type];
     return info->block > 1 ? &any_products[type] : NULL;
+}
+
+static const kern_matmul *amx_matmul(int type) {
+    return type >= 0 && type < QUANT_TYPE_END && bytes_products[type].rows ? &bytes_products[type] : amx_matmul_fine(type);
 }
 
 static void amx_attention(const kern_attention *a) {
@@ -325,6 +339,7 @@ const kernels kern_amx = {
     .name = "amx",
     .usable = amx_usable,
     .matmul = amx_matmul,
+    .matmul_fine = amx_matmul_fine,
     .attention = amx_attention,
     .attention_many = AMX_LEAST,
     .attention_rows = 128,

@@ -32,10 +32,20 @@ static bool lay_out_kv(model *m, int k_type, int v_type, err *e) {
     return true;
 }
 
+/* Attention's own products: an error in a query or key is one in an exponent. docs/kernels.md has what it costs to leave this out. */
+static void choose_precision(model *m) {
+    for (int i = 0; i < m->params.n_layers; i++) {
+        model_layer *l = &m->layers[i];
+        weight *const fine[] = {&l->q, &l->k, &l->v, &l->qkv, &l->out, &l->q_a, &l->q_b, &l->kv_a, &l->kv_b, &l->k_b, &l->v_b};
+        for (size_t j = 0; j < sizeof fine / sizeof *fine; j++) fine[j]->mat.fine = true;
+    }
+}
+
 bool model_load(model *m, const gguf *g, const kernels *k, int k_type, int v_type, err *e) {
     *m = (model){.file = g, .kern = k};
     bool ok = model_params_read(&m->params, g, e) && model_load_tensors(m, e) && model_load_rope(m, e) && lay_out_kv(m, k_type, v_type, e);
     if (!ok) model_free(m);
+    else choose_precision(m);
     return ok;
 }
 

@@ -228,7 +228,7 @@ static inline void check_att_free(check_att_data *d, const check_att *c) {
  * limit. In bfloat16 a score (of up to 8 or so) is off by at most 2^-8 of the sum of sizes that it is made of, mostly far less, and so is its weight. For quantized keys queries are rounded to 15 bits, which
  * moves a score by about 1e-4. */
 static inline double check_att_limit(const kernels *k, const check_att *c) {
-    if (k->attention_many && c->n_q >= k->attention_many) return 3e-2;
+    if (k->attention_many && c->n_q >= k->attention_many) return 1e-2; /* weights and values in bfloat16 */
     return c->k_type == QUANT_Q8_0 || c->k_type == QUANT_Q4_0 ? 5e-4 : 2e-5;
 }
 

@@ -59,6 +59,7 @@ typedef struct loop_request {
     uint64_t limit_ns;     /* the request fails with HEARTH_LIMIT after this time; 0: no limit */
     uint64_t owner;        /* whose it is: owners share fairly. 0 is one owner too */
     const char *tenant;    /* only what was computed for the same one is found; NULL: none. Copied */
+    size_t loaded;         /* tokens that were read from disk for it already; only counted */
     int priority;          /* higher goes first */
     loop_ended *ended;     /* or NULL; see there */
     void *ended_user;

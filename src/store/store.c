@@ -400,6 +400,21 @@ size_t store_load(void *user, const kv_name *names, size_t first, size_t n, kv_b
 
 /* ---- agents ---- */
 
+/* What still waits to be written is newer than what is on disk. */
+static bool take_waiting(store *s, const char *name, const char *tag, agent_record *out, err *e) {
+    agent_record wanted = {.name = (char *)name};
+    snprintf(wanted.tag, sizeof wanted.tag, "%s", tag);
+    bool ok = true;
+    pthread_mutex_lock(&s->lock);
+    for (const job *j = s->first; ok && j; j = j->next) {
+        if (!same_agent(j, &wanted)) continue;
+        agent_free(out);
+        ok = agent_copy(out, &j->agent, e);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return ok;
+}
+
 bool store_take(store *s, const char *name, const char *tag, agent_record *out, int *lock, err *e) {
     *out = (agent_record){0};
     *lock = -1;
@@ -420,6 +435,7 @@ bool store_take(store *s, const char *name, const char *tag, agent_record *out, 
             *e = why;
         }
     }
+    ok = ok && take_waiting(s, name, tag, out, e);
     mem_free(path), mem_free(lock_path);
     if (!ok) {
         store_release(*lock);

@@ -198,7 +198,7 @@ static void forks_and_rewinds(void **state) {
     expect("POST", "/v1/agents", "{\"id\":\"root\"}", 409);
     expect("POST", "/v1/agents", "{\"id\":\"x\",\"from\":\"nobody\"}", 404);
     assert_int_equal(number("GET", "/v1/agents/root", "", 200, "tokens"), 0);
-    expect("POST", "/v1/agents/root/generate", "{\"messages\":[" USER("Tell me about the sea and the ships that sail on it, please, and take your time.") "]" REST "}", 200);
+    int turn = number("POST", "/v1/agents/root/generate", "{\"messages\":[" USER("Tell me about the sea and the ships that sail on it, please, and take your time.") "]" REST "}", 200, "usage.total_tokens");
     expect("POST", "/v1/agents/root/generate", "{\"messages\":[" USER("What is the name of the captain, and where does he come from? I would like to know.") "]" REST "}", 200);
     int tokens = number("GET", "/v1/agents/root", "", 200, "tokens");
     assert_int_equal(number("POST", "/v1/agents/root/fork", "{\"id\":\"branch\"}", 201, "tokens"), tokens);
@@ -216,11 +216,19 @@ static void forks_and_rewinds(void **state) {
     b = ask("POST", "/v1/agents/branch/generate", NULL, "{\"messages\":[" USER("Why?") "]" REST "}", &status);
     assert_string_equal(text_at(a, "choices.0.message.content"), text_at(b, "choices.0.message.content"));
     json_decref(a), json_decref(b);
-    assert_int_equal(number("POST", "/v1/agents/branch/rewind", "{\"tokens\":70}", 200, "tokens"), 70);
+    /* To the end of the first answer, with the two tokens that end it; a token less cuts into that message. */
+    char where[40];
+    snprintf(where, sizeof where, "{\"tokens\":%d}", turn + 2);
+    assert_int_equal(number("POST", "/v1/agents/branch/rewind", where, 200, "tokens"), turn + 2);
     json_t *m = messages_of("/v1/agents/branch");
     assert_int_equal(json_array_size(m), 2);
     json_decref(m);
-    expect("POST", "/v1/agents/branch/rewind", "{\"tokens\":71}", 400);
+    snprintf(where, sizeof where, "{\"tokens\":%d}", turn - 1);
+    expect("POST", "/v1/agents/branch/rewind", where, 200);
+    m = messages_of("/v1/agents/branch");
+    assert_int_equal(json_array_size(m), 1);
+    json_decref(m);
+    expect("POST", "/v1/agents/branch/rewind", "{\"tokens\":5000}", 400);
     expect("POST", "/v1/agents/branch/rewind", "{\"messages\":9}", 400);
     expect("POST", "/v1/agents/branch/rewind", "{\"messages\":1,\"tokens\":2}", 400);
     expect("POST", "/v1/agents/branch/rewind", "{}", 400);

@@ -98,15 +98,14 @@ static bool read_message(message *m, const http_request *r, bool count_only, ref
 
 static bool make_prompt(message *m, token_run *prompt, refusal *f) {
     json_t *messages = messages_from_anthropic(m->messages, m->system, f);
-    if (!messages) return false;
+    if (!messages || !sampling_keep(&m->s, messages, f)) {
+        json_decref(messages);
+        return false;
+    }
     if (m->tools && !template_has_tools(m->a)) {
         json_t *as_text = tools_as_text(messages, m->tools, f);
         json_decref(messages);
         if (!(messages = as_text)) return false;
-    }
-    if (!sampling_keep(&m->s, messages, f)) {
-        json_decref(messages);
-        return false;
     }
     if (m->s.turn) prompt->known = agent_turn_before(m->s.turn);
     json_t *variables = json_pack("{s:o}", "messages", messages);

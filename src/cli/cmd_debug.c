@@ -9,6 +9,7 @@ int cmd_debug(int argc, char **argv) {
         {"logits", debug_logits, "logits of every position as float32"},
         {"decode", debug_decode, "packed blocks to float32"},
         {"encode", debug_encode, "float32 to packed blocks"},
+        {"replay", debug_replay, "the decisions of a server's scheduler once more, from its record"},
         {NULL, NULL, NULL},
     };
     return cli_dispatch("hearth debug", commands, argc, argv);

@@ -44,7 +44,7 @@ static void forget_note(agent_turn *t) {
 
 static void turn_free(agent_turn *t) {
     forget_note(t);
-    recall_end(t->owner->engine, &t->kv, t->tokens.ids);
+    recall_end(t->engine, &t->kv, t->tokens.ids);
     token_list_free(&t->tokens);
     buf_free(&t->text);
     agent_free(&t->before);
@@ -67,6 +67,7 @@ static agent_turn *turn_new(agents *a, const char *name, const char *tenant, err
     agent_turn *t = mem_zalloc(1, sizeof *t, e);
     if (!t) return NULL;
     t->owner = a;
+    t->engine = a->engine;
     t->refs = 1;
     t->lock = -1;
     agent_tag(tenant, t->tag);
@@ -76,6 +77,13 @@ static agent_turn *turn_new(agents *a, const char *name, const char *tenant, err
     if (t->name && (t->tenant || !tenant || !*tenant)) return t;
     turn_free(t);
     return NULL;
+}
+
+/* Another process tells nobody when it lets go of an agent: whoever waits looks again after a while. */
+static void pause_for_others(uint64_t wait_ns) {
+    const uint64_t ns = wait_ns < 20000000u ? wait_ns : 20000000u;
+    const struct timespec pause = {.tv_nsec = (long)ns};
+    nanosleep(&pause, NULL);
 }
 
 /* In this process it is this turn's from now on, unless others keep it too long. */
@@ -107,7 +115,7 @@ static agents_result read_turn(agents *a, agent_turn *t, bool make, err *e) {
 }
 
 static bool is_ours(const agent_turn *t, err *e) {
-    if (t->before.n_tokens == 0 || strcmp(t->before.model, t->owner->engine->kv_model) == 0) return true;
+    if (t->before.n_tokens == 0 || strcmp(t->before.model, t->engine->kv_model) == 0) return true;
     return err_set(e, HEARTH_ARGUMENT, "the agent '%s' belongs to another model: use that one, or another name", t->name);
 }
 
@@ -130,6 +138,7 @@ agents_result agents_take_any(agents *a, const char *name, const char *tenant, b
     agents_result result = read_turn(a, t, make, e);
     if (result == AGENTS_OK) *out = t;
     else agent_turn_drop(t);
+    if (result == AGENTS_BUSY) pause_for_others(wait_ns);
     return result;
 }
 
@@ -203,7 +212,14 @@ bool agent_turn_wait(agent_turn *t, uint64_t timeout_ns, err *e) {
 
 /* ---- the thread that saves ---- */
 
+/* Blocks that were not written when they became full because too many waited. */
+static void put_all(agents *a, const agent_turn *t) {
+    for (size_t i = 0; i < t->kv.n_sealed; i++)
+        if (!store_put(a->engine->store, t->kv.held[i]) && (!store_flush(a->engine->store, NULL) || !store_put(a->engine->store, t->kv.held[i]))) return;
+}
+
 static void save(agents *a, agent_turn *t) {
+    put_all(a, t);
     agent_record r = {.created = t->before.created ? t->before.created : (int64_t)time(NULL)};
     memcpy(r.tag, t->tag, sizeof r.tag);
     if (t->note) r.note = t->note(t->note_user, t->text.data ? t->text.data : "", t->text.len, &r.note_len);
@@ -271,6 +287,7 @@ void agents_free(agents *a) {
     if (!a) return;
     if (a->has_thread) {
         pthread_mutex_lock(&a->lock);
+        while (a->taken) pthread_cond_wait(&a->changed, &a->lock);
         a->stop = true;
         pthread_cond_broadcast(&a->changed);
         pthread_mutex_unlock(&a->lock);

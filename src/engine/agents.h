@@ -11,7 +11,7 @@
 typedef struct agents agents;
 /* The engine must outlive it. Without a store everything is refused in words. */
 agents *agents_new(hearth_engine *engine, err *e);
-/* Every turn must have been dropped, by the loop too. Accepts NULL. */
+/* Waits until every turn is dropped, by the loop too, and saved. Accepts NULL. */
 void agents_free(agents *a);
 
 typedef enum agents_result { AGENTS_OK, AGENTS_UNKNOWN, AGENTS_EXISTS, AGENTS_BUSY, AGENTS_FAILED } agents_result;

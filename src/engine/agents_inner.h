@@ -9,6 +9,7 @@
 
 struct agent_turn {
     agents *owner;
+    hearth_engine *engine;
     char *name, *tenant; /* tenant: or NULL */
     char tag[17];
     int lock;            /* on the agent's file */

@@ -22,6 +22,7 @@ typedef struct loop_options {
     uint64_t max_stall_ns; /* how long running streams may be held up by others' prompts */
     uint64_t (*now)(void *user); /* a clock in nanoseconds; NULL: the monotonic one */
     void *now_user;
+    struct trace *trace;         /* where decisions are recorded (trace.h), or NULL; must outlive the loop */
 } loop_options;
 /* 16 running, 64 waiting, 100 ms. Keys and values stay within the engine's kv_memory; one conversation always runs, whatever its size. */
 loop_options loop_defaults(void);

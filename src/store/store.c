@@ -225,8 +225,8 @@ static void enqueue(store *s, job *j) {
     pthread_cond_broadcast(&s->changed);
 }
 
-void store_put(store *s, kv_block *b) {
-    if (!b->in_tree || b->n_tokens != KV_BLOCK || kv_cache_durable(s->cache, b)) return;
+bool store_put(store *s, kv_block *b) {
+    if (!b->in_tree || b->n_tokens != KV_BLOCK || kv_cache_durable(s->cache, b)) return true;
     job *j = mem_zalloc(1, sizeof *j, NULL);
     pthread_mutex_lock(&s->lock);
     bool take = j && s->queued_bytes + s->layout->block_bytes <= s->o.queue_bytes && (!s->stats.degraded || clock_seconds() >= s->retry_at);
@@ -239,6 +239,7 @@ void store_put(store *s, kv_block *b) {
     s->stats.skipped += !take;
     pthread_mutex_unlock(&s->lock);
     if (!take) mem_free(j);
+    return take;
 }
 
 static bool same_agent(const job *j, const void *with) {

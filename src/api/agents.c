@@ -106,7 +106,7 @@ static json_t *agent_json(const api *a, const agent_info *i, bool with_messages)
     json_t *json = json_pack("{s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:b, s:b, s:I, s:o}", "id", text_json(r->name, strlen(r->name)), "object", "agent", "model",
                              i->this_model ? a->o.model : r->model, "created", (json_int_t)r->created, "last_used", (json_int_t)r->used, "tokens",
                              (json_int_t)r->n_tokens, "bytes", (json_int_t)i->bytes, "tier", tiers[i->tier], "pinned", (int)i->pinned, "running", (int)i->running,
-                             "hits", (json_int_t)i->hits, "title", title_of(messages));
+                             "hits", (json_int_t)r->hits, "title", title_of(messages));
     if (with_messages && json) json_object_set(json, "messages", messages);
     json_decref(messages);
     return json;
@@ -191,7 +191,9 @@ static void create(api *a, http_request *r, const char *from) {
         new_name(made);
         if (!id) id = made;
         if (!from) from = given;
-        reply_agent(a, r, id, 201, false, agents_create(a->agents, id, from, api_tenant(r), &e), &e);
+        const char *tenant = api_tenant(r);
+        agents_result result = from ? agents_fork(a->agents, from, id, tenant, &e) : agents_create(a->agents, id, tenant, &e);
+        reply_agent(a, r, id, 201, false, result, &e);
     } else {
         api_refuse(a, r, API_OPENAI, &f);
     }

@@ -220,7 +220,7 @@ static void put_all(agents *a, const agent_turn *t) {
 
 static void save(agents *a, agent_turn *t) {
     put_all(a, t);
-    agent_record r = {.created = t->before.created ? t->before.created : (int64_t)time(NULL)};
+    agent_record r = {.created = t->before.created ? t->before.created : (int64_t)time(NULL), .hits = t->before.hits + (t->before.n_tokens > 0)};
     memcpy(r.tag, t->tag, sizeof r.tag);
     if (t->note) r.note = t->note(t->note_user, t->text.data ? t->text.data : "", t->text.len, &r.note_len);
     forget_note(t);
@@ -239,7 +239,6 @@ static void save_all(agents *a, agent_turn *list) {
         next = t->next_ended;
         pthread_mutex_lock(&a->lock);
         if (!ok && t->problem.code == HEARTH_OK) t->problem = e;
-        agents_count_hit(a, t);
         release(t);
         t->done = true;
         pthread_cond_broadcast(&a->changed);
@@ -293,8 +292,6 @@ void agents_free(agents *a) {
         pthread_mutex_unlock(&a->lock);
         pthread_join(a->thread, NULL);
     }
-    for (size_t i = 0; i < a->n_known; i++) mem_free(a->known[i].name);
-    mem_free(a->known);
     pthread_cond_destroy(&a->changed);
     pthread_mutex_destroy(&a->lock);
     mem_free(a);

@@ -49,7 +49,6 @@ typedef struct agent_info {
     agent_record record; /* without the tail */
     agent_tier tier;     /* hot: its keys and values are in memory; warm: on disk; cold: they must be computed again */
     uint64_t bytes;      /* on disk: its file and its blocks, shared ones too */
-    uint64_t hits;       /* turns since the start of this process that went on from something known */
     bool pinned, running, this_model;
 } agent_info;
 void agent_info_free(agent_info *i);
@@ -57,8 +56,9 @@ void agent_info_free(agent_info *i);
 agents_result agents_get(agents *a, const char *name, const char *tenant, agent_info *out, err *e);
 /* Calls each for every agent of the tenant until it returns false; what it is given is freed afterwards. */
 bool agents_list(agents *a, const char *tenant, bool (*each)(void *user, const agent_info *i), void *user, err *e);
-/* A new agent, empty or (from is not NULL) where another one is. */
-agents_result agents_create(agents *a, const char *name, const char *from, const char *tenant, err *e);
+/* A new agent: empty, or where another one was at the end of its last turn (one that runs is not waited for). */
+agents_result agents_create(agents *a, const char *name, const char *tenant, err *e);
+agents_result agents_fork(agents *a, const char *from, const char *name, const char *tenant, err *e);
 /* Forgets tokens from n_tokens on; the note is replaced. */
 agents_result agents_rewind(agents *a, const char *name, const char *tenant, size_t n_tokens, const char *note, size_t note_len, err *e);
 agents_result agents_pin(agents *a, const char *name, const char *tenant, bool pinned, err *e);

@@ -29,13 +29,6 @@ struct agent_turn {
     agent_turn *next, *next_ended;
 };
 
-/* What this process knows of an agent beyond its file. */
-typedef struct known_agent {
-    char *name;
-    char tag[17];
-    uint64_t hits;
-} known_agent;
-
 struct agents {
     hearth_engine *engine;
     pthread_t thread;
@@ -45,8 +38,6 @@ struct agents {
     bool stop;
     agent_turn *taken; /* all that someone has */
     agent_turn *ended; /* to be saved, the first to end first */
-    known_agent *known;
-    size_t n_known, cap_known;
 };
 
 /* Of whichever model. */
@@ -56,6 +47,5 @@ bool agents_have_store(const agents *a, err *e);
 agents_result agents_is_there(agents *a, const char *name, const char *tag, err *e);
 /* Under the lock. */
 bool agents_is_running(const agents *a, const char *name, const char *tag);
-void agents_count_hit(agents *a, const agent_turn *t);
 
 #endif

@@ -1,37 +1,9 @@
-/* agents_manage.c: looking at agents, making, rewinding, pinning, evicting and forgetting them. */
+/* agents_manage.c: looking at agents, making, forking, rewinding, pinning, evicting and forgetting them. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "engine/agents_inner.h"
-
-/* ---- what this process counts ---- */
-
-static known_agent *find_known(const agents *a, const char *name, const char *tag) {
-    for (size_t i = 0; i < a->n_known; i++)
-        if (strcmp(a->known[i].name, name) == 0 && strcmp(a->known[i].tag, tag) == 0) return &a->known[i];
-    return NULL;
-}
-
-void agents_count_hit(agents *a, const agent_turn *t) {
-    if (t->before.n_tokens == 0) return;
-    known_agent *k = find_known(a, t->name, t->tag);
-    if (!k && a->n_known == a->cap_known) {
-        size_t cap = 2 * a->cap_known + 16;
-        known_agent *known = mem_realloc(a->known, cap, sizeof *known, NULL);
-        if (!known) return; /* only a count */
-        a->known = known;
-        a->cap_known = cap;
-    }
-    if (!k) {
-        char *name = mem_strndup(t->name, strlen(t->name), NULL);
-        if (!name) return;
-        k = &a->known[a->n_known++];
-        *k = (known_agent){.name = name};
-        memcpy(k->tag, t->tag, sizeof k->tag);
-    }
-    k->hits++;
-}
 
 /* ---- looking ---- */
 
@@ -74,8 +46,6 @@ static void complete(agents *a, const char *tenant, bool pinned, agent_info *i) 
     i->pinned = pinned;
     i->this_model = strcmp(r->model, a->engine->kv_model) == 0;
     pthread_mutex_lock(&a->lock);
-    const known_agent *k = find_known(a, r->name, r->tag);
-    i->hits = k ? k->hits : 0;
     i->running = agents_is_running(a, r->name, r->tag);
     if (i->running && i->this_model) i->tier = AGENT_HOT;
     pthread_mutex_unlock(&a->lock);
@@ -83,17 +53,16 @@ static void complete(agents *a, const char *tenant, bool pinned, agent_info *i) 
 
 agents_result agents_get(agents *a, const char *name, const char *tenant, agent_info *out, err *e) {
     char tag[17];
-    file_id id;
     *out = (agent_info){0};
     agent_tag(tenant, tag);
     if (!agents_have_store(a, e)) return AGENTS_FAILED;
     agents_result there = agents_is_there(a, name, tag, e);
     if (there != AGENTS_OK) return there;
     const shelf *s = store_shelf(a->engine->store);
-    char *path = shelf_agent_path(s, name, tag, ".safetensors", e), *pin = path ? shelf_agent_path(s, name, tag, ".pin", e) : NULL;
-    bool ok = pin && agent_read(path, NULL, &out->record, e);
-    if (ok) complete(a, tenant, file_examine(pin, &id, NULL), out);
-    mem_free(path), mem_free(pin);
+    char *path = shelf_agent_path(s, name, tag, ".safetensors", e);
+    bool ok = path && agent_read(path, NULL, &out->record, e);
+    if (ok) complete(a, tenant, shelf_pinned(s, name, tag), out);
+    mem_free(path);
     return ok ? AGENTS_OK : AGENTS_FAILED;
 }
 
@@ -131,7 +100,7 @@ bool agents_list(agents *a, const char *tenant, bool (*each)(void *user, const a
 static agents_result write_agent(agent_turn *t, const int32_t *tokens, size_t n, const char *note, size_t note_len, int64_t created, err *e) {
     hearth_engine *en = t->owner->engine;
     const model *m = &en->model;
-    agent_record r = {.created = created, .note_len = note_len};
+    agent_record r = {.created = created, .hits = t->before.hits, .note_len = note_len};
     memcpy(r.tag, t->tag, sizeof r.tag);
     r.name = mem_strndup(t->name, strlen(t->name), e);
     r.note = note_len ? mem_strndup(note, note_len, e) : NULL;
@@ -147,36 +116,33 @@ static agents_result write_agent(agent_turn *t, const int32_t *tokens, size_t n,
     return ok ? AGENTS_OK : AGENTS_FAILED;
 }
 
-agents_result agents_create(agents *a, const char *name, const char *from, const char *tenant, err *e) {
+agents_result agents_fork(agents *a, const char *from, const char *name, const char *tenant, err *e) {
+    char tag[17];
+    err why = {0};
+    agent_tag(tenant, tag);
+    if (!agents_have_store(a, e)) return AGENTS_FAILED;
+    agents_result result = agents_is_there(a, from, tag, e);
+    if (result != AGENTS_OK) return result;
+    if (agents_is_there(a, name, tag, NULL) == AGENTS_OK) {
+        err_set(e, HEARTH_ARGUMENT, "the agent '%s' is there already", name);
+        return AGENTS_EXISTS;
+    }
+    if (store_fork(a->engine->store, from, name, tag, &why)) return AGENTS_OK;
+    if (e) *e = why;
+    return why.code == HEARTH_LIMIT ? AGENTS_BUSY : AGENTS_FAILED;
+}
+
+agents_result agents_create(agents *a, const char *name, const char *tenant, err *e) {
     agent_turn *t;
-    agent_record source = {0};
-    agents_result result = AGENTS_OK;
-    if (from && agents_have_store(a, e)) {
-        /* Where it was at the end of its last turn; one that runs is not waited for. */
-        store_flush(a->engine->store, NULL);
-        char tag[17];
-        agent_tag(tenant, tag);
-        result = agents_is_there(a, from, tag, e);
-        char *path = result == AGENTS_OK ? shelf_agent_path(store_shelf(a->engine->store), from, tag, ".safetensors", e) : NULL;
-        if (result == AGENTS_OK && (!path || !agent_read(path, &a->engine->model.kv, &source, e))) result = AGENTS_FAILED;
-        mem_free(path);
-        if (result == AGENTS_OK && strcmp(source.model, a->engine->kv_model) != 0) {
-            err_set(e, HEARTH_ARGUMENT, "the agent '%s' belongs to another model", from);
-            result = AGENTS_FAILED;
-        }
+    agents_result result = agents_take_any(a, name, tenant, true, 0, &t, e);
+    if (result != AGENTS_OK) return result;
+    if (t->before.name) {
+        err_set(e, HEARTH_ARGUMENT, "the agent '%s' is there already", name);
+        result = AGENTS_EXISTS;
+    } else {
+        result = write_agent(t, NULL, 0, NULL, 0, (int64_t)time(NULL), e);
     }
-    if (result == AGENTS_OK) result = agents_take(a, name, tenant, true, 0, &t, e);
-    if (result == AGENTS_OK) {
-        if (t->before.name) {
-            err_set(e, HEARTH_ARGUMENT, "the agent '%s' is there already", name);
-            result = AGENTS_EXISTS;
-        } else {
-            if (from) recall_tail(a->engine, tenant, &source);
-            result = write_agent(t, source.tokens, source.n_tokens, source.note, source.note_len, (int64_t)time(NULL), e);
-        }
-        agent_turn_drop(t);
-    }
-    agent_free(&source);
+    agent_turn_drop(t);
     return result;
 }
 
@@ -196,21 +162,11 @@ agents_result agents_rewind(agents *a, const char *name, const char *tenant, siz
 
 agents_result agents_pin(agents *a, const char *name, const char *tenant, bool pinned, err *e) {
     char tag[17];
-    file_id id;
-    bool there = false;
     agent_tag(tenant, tag);
     if (!agents_have_store(a, e)) return AGENTS_FAILED;
     agents_result result = agents_is_there(a, name, tag, e);
-    if (result != AGENTS_OK) return result;
-    char *pin = shelf_agent_path(store_shelf(a->engine->store), name, tag, ".pin", e);
-    bool ok = pin && file_look(pin, &there, &id, e);
-    if (ok && there && !pinned) ok = file_remove(pin, e);
-    if (ok && !there && pinned) {
-        file_writer w;
-        ok = file_writer_open(&w, pin, e) && file_writer_commit(&w, e);
-    }
-    mem_free(pin);
-    return ok ? AGENTS_OK : AGENTS_FAILED;
+    if (result == AGENTS_OK && !shelf_pin(store_shelf(a->engine->store), name, tag, pinned, e)) result = AGENTS_FAILED;
+    return result;
 }
 
 agents_result agents_evict(agents *a, const char *name, const char *tenant, err *e) {
@@ -238,14 +194,7 @@ agents_result agents_remove(agents *a, const char *name, const char *tenant, err
     agent_turn *t;
     agents_result result = agents_take_any(a, name, tenant, false, 0, &t, e);
     if (result != AGENTS_OK) return result;
-    const shelf *s = store_shelf(a->engine->store);
-    char *pin = shelf_agent_path(s, name, t->tag, ".pin", e), *lock = pin ? shelf_agent_path(s, name, t->tag, ".lock", e) : NULL;
-    bool ok = lock && store_remove(a->engine->store, name, t->tag, e);
-    if (ok) {
-        file_remove(pin, NULL);
-        file_remove(lock, NULL);
-    }
-    mem_free(pin), mem_free(lock);
+    bool ok = store_remove(a->engine->store, name, t->tag, e);
     agent_turn_drop(t);
     return ok ? AGENTS_OK : AGENTS_FAILED;
 }

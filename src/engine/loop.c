@@ -169,6 +169,7 @@ static void measure(loop *l, const pass *p, uint64_t ns) {
     if (p->n_prompt && (double)ns > streams_ns) {
         l->measured_ns += ns - (uint64_t)streams_ns;
         l->measured_tokens += (uint64_t)p->n_prompt;
+        recall_computed(l->engine, (size_t)p->n_prompt, ns - (uint64_t)streams_ns);
     }
     scheduler_measure(&l->sched, p->n_decode, p->n_prompt, ns);
     histogram_add(&l->pass, ns);

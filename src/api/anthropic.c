@@ -87,6 +87,7 @@ static bool read_message(message *m, const http_request *r, bool count_only, ref
         {"thinking", FIELD_JSON, &m->thinking, 0, 0, NULL},
         {"metadata", FIELD_JSON, &m->metadata, 0, 0, NULL},
         {"service_tier", FIELD_TEXT, &m->service_tier, 0, 0, NULL},
+        {"session", FIELD_TEXT, &m->s.session, 0, 0, NULL},
         {"cache_control", FIELD_MEANINGLESS, NULL, 0, 0, NULL}, /* every prefix is remembered */
         {NULL, FIELD_BOOL, NULL, 0, 0, NULL},
     };
@@ -97,12 +98,16 @@ static bool read_message(message *m, const http_request *r, bool count_only, ref
 
 static bool make_prompt(message *m, token_run *prompt, refusal *f) {
     json_t *messages = messages_from_anthropic(m->messages, m->system, f);
-    if (!messages) return false;
+    if (!messages || !sampling_keep(&m->s, messages, f)) {
+        json_decref(messages);
+        return false;
+    }
     if (m->tools && !template_has_tools(m->a)) {
         json_t *as_text = tools_as_text(messages, m->tools, f);
         json_decref(messages);
         if (!(messages = as_text)) return false;
     }
+    if (m->s.turn) prompt->known = agent_turn_before(m->s.turn);
     json_t *variables = json_pack("{s:o}", "messages", messages);
     if (m->tools) json_object_set(variables, "tools", m->tools);
     bool ok = text_render(m->a, variables, prompt, f);
@@ -110,9 +115,9 @@ static bool make_prompt(message *m, token_run *prompt, refusal *f) {
     return ok;
 }
 
-static bool submit(message *m, refusal *f) {
+static bool submit(message *m, const http_request *r, refusal *f) {
     token_run prompt = {0};
-    bool ok = make_prompt(m, &prompt, f) && (m->ticket = sampling_submit(&m->s, m->a, &prompt, f));
+    bool ok = sampling_take_agent(&m->s, m->a, r, true, f) && make_prompt(m, &prompt, f) && (m->ticket = sampling_submit(&m->s, m->a, &prompt, f));
     mem_free(prompt.ids);
     if (ok && m->tools) ok = (m->parser = tool_parser_new(true, &f->e)) != NULL;
     return ok;
@@ -164,6 +169,7 @@ static void reply_whole(message *m, http_request *r) {
         m->content = json_array();
         bool ok = m->parser ? tool_parser_add(m->parser, text, g.text.len, add_whole, m, &f.e) && tool_parser_end(m->parser, add_whole, m, &f.e)
                             : buf_add(&m->text, text, g.text.len, &f.e);
+        sampling_settle(&m->s, r);
         loop_usage u = loop_ticket_usage(m->ticket);
         note_usage(r, &u);
         if (ok && flush_text(m))
@@ -237,7 +243,10 @@ static http_more next_event(void *user, http_request *r, uint64_t timeout_ns, bu
     switch (loop_next(m->ticket, timeout_ns, &piece, &e)) {
     case LOOP_IDLE: return HTTP_IDLE;
     case LOOP_PIECE: return send_piece(m, &piece) ? HTTP_MORE : HTTP_END;
-    case LOOP_DONE: event(m, "message_stop", json_object()); break;
+    case LOOP_DONE:
+        if (!sampling_saved(&m->s, r, timeout_ns)) return HTTP_IDLE;
+        event(m, "message_stop", json_object());
+        break;
     case LOOP_FAILED:
         refuse_ticket(&f, &e);
         event_data(out, "error", api_error_json(API_ANTHROPIC, &f));
@@ -268,7 +277,7 @@ static message *message_new(api *a, const http_request *r, refusal *f) {
 void route_messages(api *a, http_request *r) {
     refusal f = {0};
     message *m = message_new(a, r, &f);
-    if (!m || !m->body || !read_message(m, r, false, &f) || !submit(m, &f)) {
+    if (!m || !m->body || !read_message(m, r, false, &f) || !submit(m, r, &f)) {
         api_refuse(a, r, API_ANTHROPIC, &f);
         message_free(m);
     } else if (m->stream) {

@@ -16,12 +16,18 @@ api *api_new(hearth_engine *engine, loop *l, const api_options *options, err *e)
     if (engine) a->info = hearth_engine_info(engine);
     a->statuses = a->own_statuses;
     a->started = (long)time(NULL);
+    if (engine) a->agents = agents_new(engine, e);
+    if (engine && !a->agents) {
+        mem_free(a);
+        return NULL;
+    }
     shape_open(a);
     return a;
 }
 
 void api_free(api *a) {
     if (!a) return;
+    agents_free(a->agents);
     shape_close(a);
     mem_free(a);
 }
@@ -71,6 +77,7 @@ static const char *error_type(api_style style, int status) {
     switch (status) {
     case 401: return "authentication_error";
     case 403: return "permission_error";
+    case 409: return openai ? "conflict_error" : "invalid_request_error";
     case 404: return openai ? "invalid_request_error" : "not_found_error";
     case 413: return openai ? "invalid_request_error" : "request_too_large";
     case 429: return "rate_limit_error";
@@ -166,6 +173,11 @@ static const route_entry routes[] = {
     {"POST", "/v1/completions", route_completions, 0},
     {"POST", "/v1/messages", route_messages, 0},
     {"POST", "/v1/messages/count_tokens", route_count_tokens, 0},
+    {"GET", "/v1/agents", route_agents, 0},
+    {"POST", "/v1/agents", route_agent_create, 0},
+    {"GET", "/v1/agents/*", route_agent, 0},
+    {"POST", "/v1/agents/*", route_agent_change, 0},
+    {"DELETE", "/v1/agents/*", route_agent_delete, 0},
     {"GET", "/v1/models", route_models, NO_MODEL},
     {"GET", "/v1/models/*", route_model, NO_MODEL},
     {"POST", "/tokenize", route_tokenize, 0},

@@ -11,6 +11,8 @@ typedef struct chat {
     sampling s;
     const json_t *messages, *tools, *tool_choice, *stream_options, *template_variables, *modalities;
     const char *model, *reasoning_effort, *service_tier;
+    char agent[80];        /* messages are only those that are new to it; "": all are given */
+    json_t *all;           /* messages, the agent's and the new ones; owned */
     int64_t max_tokens, max_completion_tokens, top_logprobs;
     bool stream, logprobs, store, parallel_calls, include_usage, use_tools;
     loop_ticket *ticket;
@@ -30,6 +32,7 @@ static void chat_free(chat *c) {
     mem_free(c->parsers);
     mem_free(c->greeted);
     sampling_free(&c->s);
+    json_decref(c->all);
     json_decref(c->body);
     mem_free(c);
 }
@@ -79,6 +82,7 @@ static bool check_rest(chat *c, refusal *f) {
 
 static bool read_chat(chat *c, const http_request *r, refusal *f) {
     sampling_init(&c->s, c->a);
+    if (c->agent[0]) c->s.agent = c->agent;
     c->max_tokens = c->max_completion_tokens = c->top_logprobs = -1;
     c->parallel_calls = true;
     const field table[] = {
@@ -115,8 +119,20 @@ static bool read_chat(chat *c, const http_request *r, refusal *f) {
     return sampling_finish(&c->s, c->a, r, f);
 }
 
-static bool submit(chat *c, refusal *f) {
-    json_t *messages = messages_from_openai(c->messages, f);
+/* The agent's messages and the new ones. */
+static bool join_messages(chat *c, refusal *f) {
+    if (!c->agent[0]) {
+        c->all = json_incref((json_t *)c->messages);
+        return true;
+    }
+    if (!json_is_array(c->messages)) return refuse(f, "messages", "'messages' must be an array with at least one message.");
+    c->all = agent_messages(agent_turn_before(c->s.turn), f);
+    return c->all && (json_array_extend(c->all, (json_t *)c->messages) == 0 || err_nomem(&f->e, 0));
+}
+
+static bool submit(chat *c, const http_request *r, refusal *f) {
+    if (!sampling_take_agent(&c->s, c->a, r, !c->agent[0], f) || !join_messages(c, f)) return false;
+    json_t *messages = messages_from_openai(c->all, f);
     if (!messages) return false;
     if (c->use_tools && !template_has_tools(c->a)) {
         json_t *as_text = tools_as_text(messages, c->tools, f);
@@ -127,8 +143,8 @@ static bool submit(chat *c, refusal *f) {
     json_object_set_new(variables, "messages", messages);
     if (c->use_tools) json_object_set(variables, "tools", (json_t *)c->tools);
     if (c->reasoning_effort) json_object_set_new(variables, "reasoning_effort", json_string(c->reasoning_effort));
-    token_run prompt = {0};
-    bool ok = text_render(c->a, variables, &prompt, f) && (c->ticket = sampling_submit(&c->s, c->a, &prompt, f));
+    token_run prompt = {.known = c->s.turn ? agent_turn_before(c->s.turn) : NULL};
+    bool ok = sampling_keep(&c->s, c->all, f) && text_render(c->a, variables, &prompt, f) && (c->ticket = sampling_submit(&c->s, c->a, &prompt, f));
     mem_free(prompt.ids);
     json_decref(variables);
     return ok;
@@ -202,10 +218,11 @@ static void reply_whole(chat *c, http_request *r) {
             json_array_append_new(choices, json_pack("{s:i, s:o, s:o, s:s}", "index", i, "message", message, "logprobs", logprobs, "finish_reason",
                                                      finish_word(g[i].finish, called)));
         }
+        sampling_settle(&c->s, r);
         loop_usage u = loop_ticket_usage(c->ticket);
         note_usage(r, &u);
-        api_reply(c->a, r, 200, json_pack("{s:s, s:s, s:I, s:s, s:o, s:o, s:s}", "id", c->id, "object", "chat.completion", "created", (json_int_t)c->created,
-                                          "model", c->a->o.model, "choices", choices, "usage", openai_usage(&u), "system_fingerprint", "hearth-" HEARTH_VERSION));
+        api_reply(c->a, r, 200, json_pack("{s:s, s:s, s:I, s:s, s:o, s:o, s:o, s:s}", "id", c->id, "object", "chat.completion", "created", (json_int_t)c->created,
+                                          "model", c->a->o.model, "choices", choices, "usage", openai_usage(&u), "timings", timings_json(&u), "system_fingerprint", "hearth-" HEARTH_VERSION));
     } else if (f.e.code != HEARTH_OK) {
         api_refuse(c->a, r, API_OPENAI, &f);
     } else {
@@ -218,11 +235,13 @@ static void reply_whole(chat *c, http_request *r) {
 /* ---- streaming ---- */
 
 /* One chunk with these choices. Takes them. */
-static bool chunk(chat *c, json_t *choices, json_t *usage) {
+static bool chunk(chat *c, json_t *choices, json_t *usage, bool last) {
     json_t *json = json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", c->id, "object", "chat.completion.chunk", "created", (json_int_t)c->created, "model",
                              c->a->o.model, "system_fingerprint", "hearth-" HEARTH_VERSION, "choices", choices);
     if (usage) json_object_set_new(json, "usage", usage);
     else if (c->include_usage) json_object_set_new(json, "usage", json_null());
+    loop_usage u = loop_ticket_usage(c->ticket);
+    if (last && u.total_ns) json_object_set_new(json, "timings", timings_json(&u));
     return event_data(c->out, NULL, json);
 }
 
@@ -231,7 +250,7 @@ static bool delta(chat *c, json_t *what, json_t *logprobs, const char *finish) {
                                finish ? json_string(finish) : json_null());
     json_t *choices = json_array();
     json_array_append_new(choices, choice);
-    return chunk(c, choices, NULL);
+    return chunk(c, choices, NULL, finish != NULL);
 }
 
 static bool send_event(void *user, const tool_event *e) {
@@ -281,8 +300,9 @@ static http_more next_event(void *user, http_request *r, uint64_t timeout_ns, bu
     case LOOP_IDLE: return HTTP_IDLE;
     case LOOP_PIECE: return send_piece(c, &piece) ? HTTP_MORE : HTTP_END;
     case LOOP_DONE: {
+        if (!sampling_saved(&c->s, r, timeout_ns)) return HTTP_IDLE;
         loop_usage u = loop_ticket_usage(c->ticket);
-        if (c->include_usage) chunk(c, json_array(), openai_usage(&u));
+        if (c->include_usage) chunk(c, json_array(), openai_usage(&u), true);
         break;
     }
     case LOOP_FAILED:
@@ -302,16 +322,17 @@ static void end_stream(void *user, http_request *r) {
     chat_free(c);
 }
 
-void route_chat(api *a, http_request *r) {
+void chat_with_agent(api *a, http_request *r, const char *agent) {
     refusal f = {0};
     chat *c = mem_zalloc(1, sizeof *c, &f.e);
     if (c) {
         c->a = a;
         c->created = (long)time(NULL);
+        if (agent) snprintf(c->agent, sizeof c->agent, "%s", agent);
         snprintf(c->id, sizeof c->id, "chatcmpl-%s", http_id(r));
         c->body = api_body(r, &f);
     }
-    if (!c || !c->body || !read_chat(c, r, &f) || !open_answers(c, &f.e) || !submit(c, &f)) {
+    if (!c || !c->body || !read_chat(c, r, &f) || !open_answers(c, &f.e) || !submit(c, r, &f)) {
         api_refuse(a, r, API_OPENAI, &f);
         chat_free(c);
     } else if (c->stream) {
@@ -322,3 +343,5 @@ void route_chat(api *a, http_request *r) {
         chat_free(c);
     }
 }
+
+void route_chat(api *a, http_request *r) { chat_with_agent(a, r, NULL); }

@@ -99,7 +99,9 @@ static bool read_completion(completion *c, const http_request *r, refusal *f) {
     return sampling_finish(&c->s, c->a, r, f) && read_prompts(c, f);
 }
 
-static bool submit(completion *c, refusal *f) {
+static bool submit(completion *c, const http_request *r, refusal *f) {
+    if (c->n_prompts > 1 && c->s.agent && !c->s.agent_only_asked) return refuse(f, "prompt", "An agent goes on with one prompt, not with %d.", c->n_prompts);
+    if (c->n_prompts == 1 && !sampling_take_agent(&c->s, c->a, r, true, f)) return false;
     for (int i = 0; i < c->n_prompts; i++)
         if (!(c->tickets[i] = sampling_submit(&c->s, c->a, &c->prompts[i], f))) return false;
     c->echoed = mem_zalloc((size_t)c->s.n, sizeof *c->echoed, &f->e);
@@ -186,6 +188,7 @@ static void reply_whole(completion *c, http_request *r) {
     loop_usage u = usage_of_all(c);
     note_usage(r, &u);
     if (ok) {
+        sampling_settle(&c->s, r);
         json_t *json = envelope(c, json_incref(choices));
         json_object_set_new(json, "usage", openai_usage(&u));
         api_reply(c->a, r, 200, json);
@@ -230,6 +233,10 @@ static http_more next_event(void *user, http_request *r, uint64_t timeout_ns, bu
             memset(c->echoed, 0, (size_t)c->s.n * sizeof *c->echoed);
             return HTTP_MORE;
         }
+        if (!sampling_saved(&c->s, r, timeout_ns)) {
+            c->at--;
+            return HTTP_IDLE;
+        }
         if (c->include_usage) {
             loop_usage u = usage_of_all(c);
             json_t *json = envelope(c, json_array());
@@ -263,7 +270,7 @@ void route_completions(api *a, http_request *r) {
         snprintf(c->id, sizeof c->id, "cmpl-%s", http_id(r));
         c->body = api_body(r, &f);
     }
-    if (!c || !c->body || !read_completion(c, r, &f) || !submit(c, &f)) {
+    if (!c || !c->body || !read_completion(c, r, &f) || !submit(c, r, &f)) {
         api_refuse(a, r, API_OPENAI, &f);
         completion_free(c);
     } else if (c->stream) {

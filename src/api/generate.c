@@ -28,6 +28,7 @@ void sampling_init(sampling *s, const api *a) {
         {"stop", FIELD_JSON, &s->stop, 0, 0, NULL},
         {"seed", FIELD_INT, &s->seed, 0, 0, NULL},
         {"user", FIELD_TEXT, &s->user, 0, 0, NULL},
+        {"session", FIELD_TEXT, &s->session, 0, 0, NULL},
         {"top_k", FIELD_INT, &s->top_k, 0, 1e6, NULL},
         {"min_p", FIELD_FLOAT, &o->min_p, 0, 1, NULL},
         {"typical_p", FIELD_FLOAT, &o->typical_p, 0, 1, NULL},
@@ -46,7 +47,10 @@ void sampling_init(sampling *s, const api *a) {
     memcpy(s->table, table, sizeof table);
 }
 
-void sampling_free(sampling *s) { hearth_grammar_free(s->grammar); }
+void sampling_free(sampling *s) {
+    hearth_grammar_free(s->grammar);
+    agent_turn_drop(s->turn);
+}
 
 static bool add_stop(sampling *s, int *n, const json_t *text, refusal *f) {
     if (*n >= MOST_STOPS) return refuse(f, "stop", "'stop' may hold %d strings at most.", MOST_STOPS);
@@ -110,9 +114,12 @@ bool sampling_finish(sampling *s, api *a, const http_request *r, refusal *f) {
     s->request.priority = (int)s->priority;
     /* The APIs' penalties count what was sampled; those of the repeat and DRY kind look at all of the text. */
     s->request.penalise_prompt = o->repeat_penalty != 1 || o->dry_multiplier > 0;
-    const char *agent = http_header(r, "X-Agent");
-    if (!agent) agent = s->user;
-    s->request.owner = agent ? hash(agent) : 0;
+    s->request.tenant = api_tenant(r);
+    if (!s->agent) s->agent = http_header(r, "X-Agent");
+    if (!s->agent) s->agent = s->session;
+    s->agent_only_asked = !s->agent && s->user;
+    if (!s->agent) s->agent = s->user;
+    s->request.owner = s->agent ? hash(s->agent) : 0;
     double limit = s->limit_s;
     if (a->o.limit_s > 0 && (limit == 0 || limit > a->o.limit_s)) limit = a->o.limit_s;
     s->request.limit_ns = (uint64_t)(limit * 1e9);
@@ -137,8 +144,15 @@ loop_ticket *sampling_submit(sampling *s, const api *a, const token_run *prompt,
         return NULL;
     }
     err e = {0};
+    if (s->turn) {
+        s->request.ended = agent_turn_ended;
+        s->request.ended_user = s->turn;
+        s->request.loaded = agent_turn_loaded(s->turn);
+        agent_turn_begin(s->turn);
+    }
     loop_ticket *t = loop_submit(a->loop, &s->request, &e);
     if (t) return t;
+    if (s->turn) agent_turn_take_back(s->turn);
     if (e.code == HEARTH_LIMIT) refuse_with(f, 429, "rate_limit_exceeded", "", "%s", e.text);
     else f->e = e;
     return NULL;
@@ -197,6 +211,13 @@ bool event_data(buf *out, const char *event, json_t *json) {
 json_t *openai_usage(const loop_usage *u) {
     return json_pack("{s:i, s:i, s:i, s:{s:i}}", "prompt_tokens", u->prompt_tokens, "completion_tokens", u->completion_tokens, "total_tokens",
                      u->prompt_tokens + u->completion_tokens, "prompt_tokens_details", "cached_tokens", u->cached_tokens);
+}
+
+json_t *timings_json(const loop_usage *u) {
+    double writing = u->total_ns > u->first_ns ? (double)(u->total_ns - u->first_ns) * 1e-9 : 0;
+    double each = writing > 0 && u->completion_tokens > 1 ? (u->completion_tokens - 1) / writing : 0;
+    return json_pack("{s:f, s:f, s:f, s:f}", "queue_ms", (double)u->queued_ns * 1e-6, "first_token_ms", (double)u->first_ns * 1e-6, "total_ms", (double)u->total_ns * 1e-6,
+                     "tokens_per_second", each);
 }
 
 static json_t *one_logprob(const api *a, int32_t token, float logprob) {

@@ -10,6 +10,7 @@
  *   tools.c        finds tool calls in what a model writes
  *   chat.c         /v1/chat/completions
  *   completions.c  /v1/completions
+ *   agents.c       /v1/agents, and the agents of requests
  *   anthropic.c    /v1/messages
  *   metrics.c      /metrics
  *   page.c         the page
@@ -24,6 +25,7 @@
 
 #include "api/models.h"
 #include "base/clock.h"
+#include "engine/agents.h"
 
 /* A grammar that was used lately. */
 enum { KEPT_SHAPES = 32 };
@@ -40,6 +42,7 @@ struct api {
     hearth_engine *engine;
     loop *loop;
     models *models;                /* NULL: there is only this one */
+    agents *agents;
     api_options o;
     hearth_model_info info;
     long started;                  /* unix time */
@@ -74,6 +77,12 @@ loop_stats api_count(api *a, hearth_weights_stats *weights, hearth_kv_stats *kv)
 json_t *api_model_json(const api *a, const char *name);
 void api_reply(api *a, http_request *r, int status, json_t *json); /* takes json; NULL: no memory */
 
+/* The tenant of a request: whose agents it sees and whose keys and values it finds. All requests are nobody's. */
+static inline const char *api_tenant(const http_request *r) {
+    (void)r;
+    return NULL;
+}
+
 /* ---- fields ---- */
 
 typedef enum field_kind { FIELD_BOOL, FIELD_INT, FIELD_FLOAT, FIELD_TEXT, FIELD_JSON, FIELD_MEANINGLESS, FIELD_REFUSED } field_kind;
@@ -97,6 +106,7 @@ json_t *text_json(const char *text, size_t len);
 typedef struct token_run {
     int32_t *ids;
     size_t n;
+    const agent_record *known; /* set by who asks for a rendered prompt: where it goes on from, or NULL */
 } token_run;
 bool text_tokenize(const api *a, const char *text, size_t len, unsigned flags, token_run *out, refusal *f);
 /* Renders the template with these variables and makes tokens of it. */
@@ -116,7 +126,10 @@ typedef struct sampling {
     int64_t n, max_tokens, seed, top_k, priority;
     float limit_s;
     bool ignore_eos;
-    const char *user, *agent;
+    const char *user, *session;
+    const char *agent;    /* its name, or NULL */
+    bool agent_only_asked; /* by the field 'user', which is no promise: the agent is left out when it cannot be had */
+    agent_turn *turn;     /* owned; NULL: none */
     field table[32];      /* the fields of hearth itself and those all share, for fields_read */
     const char *stops[MOST_STOPS + 1];
     hearth_logit_bias bias[MOST_BIAS];
@@ -127,6 +140,19 @@ void sampling_free(sampling *s);
 bool sampling_finish(sampling *s, api *a, const http_request *r, refusal *f);
 /* One ticket for this prompt. */
 loop_ticket *sampling_submit(sampling *s, const api *a, const token_run *prompt, refusal *f);
+
+/* ---- the agent of a request ---- */
+
+/* Takes the agent that the request names, if any; make: also one that is not there yet. */
+bool sampling_take_agent(sampling *s, api *a, const http_request *r, bool make, refusal *f);
+/* What is kept with it: these messages and the answer. */
+bool sampling_keep(sampling *s, const json_t *messages, refusal *f);
+/* The messages kept with the agent, new; an empty array when there are none. NULL when refused. */
+json_t *agent_messages(const agent_record *record, refusal *f);
+/* After the last piece: whether the answer's turn is on disk, waiting at most timeout_ns. */
+bool sampling_saved(sampling *s, http_request *r, uint64_t timeout_ns);
+/* Waits for that as long as the client does. */
+void sampling_settle(sampling *s, http_request *r);
 
 /* What the answer must look like: the fields response_format, json_schema, grammar and regex; or a call of one of the tools, or of the named one. */
 void shape_open(api *a);
@@ -157,6 +183,7 @@ void gathered_free(gathered *g, int n);
 bool event_data(buf *out, const char *event, json_t *json); /* takes json; event may be NULL */
 
 json_t *openai_usage(const loop_usage *u);
+json_t *timings_json(const loop_usage *u);
 json_t *openai_logprob(const api *a, const loop_token *t, int n_top);
 
 /* ---- messages and tools ---- */
@@ -190,6 +217,9 @@ int tool_parser_calls(const tool_parser *p);
 /* ---- routes ---- */
 
 typedef void route(api *a, http_request *r);
+/* A chat whose messages go on from the agent's. */
+void chat_with_agent(api *a, http_request *r, const char *agent);
+route route_agents, route_agent_create, route_agent, route_agent_change, route_agent_delete;
 route route_chat, route_completions, route_messages, route_count_tokens, route_metrics, route_tokenize, route_detokenize, route_apply_template;
 
 /* ---- several models ---- */

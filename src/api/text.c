@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "api/inner.h"
+#include "engine/retoken.h"
 
 /* How many bytes at p (of n) are one well-formed character; 0: none. */
 static size_t utf8_length(const unsigned char *p, size_t n) {
@@ -53,7 +54,10 @@ bool text_render(const api *a, const json_t *variables, token_run *out, refusal 
         else if (!f->param[0]) strcpy(f->param, "messages");
         return false;
     }
-    bool ok = text_tokenize(a, text, len, HEARTH_PARSE_SPECIAL, out, f);
+    token_list tokens = {0};
+    bool ok = !out->known ? text_tokenize(a, text, len, HEARTH_PARSE_SPECIAL, out, f)
+                          : retoken(a->engine, out->known->tokens, out->known->n_tokens, text, len, &tokens, &f->e);
+    if (out->known) out->ids = tokens.ids, out->n = tokens.n;
     hearth_free(text);
     return ok;
 }

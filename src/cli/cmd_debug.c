@@ -10,6 +10,7 @@ int cmd_debug(int argc, char **argv) {
         {"perplexity", debug_perplexity, "how well the model foretells a text"},
         {"decode", debug_decode, "packed blocks to float32"},
         {"encode", debug_encode, "float32 to packed blocks"},
+        {"replay", debug_replay, "the decisions of a server's scheduler once more, from its record"},
         {NULL, NULL, NULL},
     };
     return cli_dispatch("hearth debug", commands, argc, argv);

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "cli/cli.h"
+#include "engine/trace.h"
 #include "gguf/folder.h"
 
 enum { MOST_KEYS = 65, MOST_MODELS = 64 };
@@ -18,7 +19,7 @@ typedef struct serve_command {
     http_options http;
     models_options models;
     cli_list given, keys, origins, aliases; /* given: the models */
-    const char *key_file, *name, *standard;
+    const char *key_file, *name, *standard, *record;
     float max_stall_ms, drain_s;
     uint64_t max_body;
     bool quiet;
@@ -101,6 +102,7 @@ static bool finish_options(serve_command *c, const char *const *args, int n, err
     if (o->memory == UINT64_MAX) o->memory = machine_bytes() / 2;
     c->http.max_body = (size_t)c->max_body;
     c->http.log = c->quiet ? NULL : stderr;
+    if (c->record && (c->given.n > 1 || o->folder)) return err_set(e, HEARTH_ARGUMENT, "--record follows one model: serve only one");
     return gather_keys(c, e);
 }
 
@@ -137,7 +139,8 @@ static int serve(serve_command *c) {
     sigaddset(&signals, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &signals, NULL); /* before any thread: only the waiting one gets them */
     signal(SIGPIPE, SIG_IGN);
-    models *m = models_new(&c->models, &e);
+    c->models.loop.trace = c->record ? trace_open(c->record, &e) : NULL;
+    models *m = e.code == HEARTH_OK ? models_new(&c->models, &e) : NULL;
     bool ok = m && add_models(c, m, &e) && models_load(m, NULL, &e);
     http_server *s = ok ? http_start(&c->http, api_handle, models_api(m), &e) : NULL;
     if (s) {
@@ -146,7 +149,8 @@ static int serve(serve_command *c) {
     }
     http_stop(s);
     models_free(m);
-    return s ? 0 : cli_fail(&e);
+    bool recorded = trace_close(c->models.loop.trace, &e);
+    return s && recorded ? 0 : cli_fail(&e);
 }
 
 int cmd_serve(int argc, char **argv) {
@@ -192,6 +196,7 @@ int cmd_serve(int argc, char **argv) {
         {"--max-connections", 0, CLI_INT, &c.http.max_connections, "N", "connections at once (default 256)", 1, 65535},
         {"--idle", 0, CLI_INT, &c.http.idle_s, "S", "close connections that move nothing for so long (default 60)", 1, 1e6},
         {"--heartbeat", 0, CLI_INT, &c.http.heartbeat_s, "S", "streams that wait say so this often (default 5)", 1, 1e6},
+        {"--record", 0, CLI_TEXT, &c.record, "FILE", "write what the scheduler is told and decides there, for hearth debug replay (complete when the server ends)", 0, 0},
         {"--quiet", 'q', CLI_FLAG, &c.quiet, NULL, "no line per request on standard error", 0, 0},
         {"--temperature", 0, CLI_FLOAT, &s->temperature, "T", "where a request does not say: how freely to choose (default 0.8)", 0, 2},
         {"--top-k", 0, CLI_INT, &s->top_k, "N", "where a request does not say: among the N likeliest (default 40; 0: off)", 0, 1e6},

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "cli/interrupt.h"
 #include "cli/talk.h"
+#include "engine/retoken.h"
 
 /* ---- tokens ---- */
 
@@ -30,45 +31,14 @@ void cli_tokens_free(cli_tokens *t) {
     *t = (cli_tokens){0};
 }
 
-/* How much of the text the session's tokens spell; 0 when they spell something else. */
-static size_t spelled(const hearth_engine *engine, const hearth_session *session, const char *text, size_t len) {
-    const int32_t *tokens = hearth_session_tokens(session);
-    size_t at = 0;
-    for (size_t i = 0, n = hearth_session_length(session); i < n; i++) {
-        size_t size = 0;
-        const char *bytes = hearth_token_bytes(engine, tokens[i], true, &size);
-        if (!bytes || size > len - at || memcmp(text + at, bytes, size) != 0) return 0;
-        at += size;
-    }
-    return at;
-}
-
-static bool is_control(const hearth_engine *engine, int32_t token) {
-    size_t shown = 0, all = 0;
-    hearth_token_bytes(engine, token, false, &shown);
-    hearth_token_bytes(engine, token, true, &all);
-    return shown == 0 && all > 0;
-}
-
 bool talk_tokens(const hearth_engine *engine, const hearth_session *session, const char *text, size_t len, cli_tokens *out, err *e) {
-    size_t known = hearth_session_length(session), at = spelled(engine, session, text, len);
-    cli_tokens rest = {0};
-    if (at > 0) {
-        if (!cli_tokenize(engine, text + at, len - at, HEARTH_PARSE_SPECIAL, &rest, e)) return false;
-        /* Only before a control token is a border between tokens certain. */
-        if (rest.n > 0 && is_control(engine, rest.ids[0])) {
-            out->n = known + rest.n;
-            out->ids = mem_alloc(out->n, sizeof *out->ids, e);
-            if (out->ids) {
-                memcpy(out->ids, hearth_session_tokens(session), known * sizeof *out->ids);
-                memcpy(out->ids + known, rest.ids, rest.n * sizeof *out->ids);
-            }
-            cli_tokens_free(&rest);
-            return out->ids != NULL;
-        }
-        cli_tokens_free(&rest);
+    token_list list = {0};
+    if (!retoken(engine, hearth_session_tokens(session), hearth_session_length(session), text, len, &list, e)) {
+        token_list_free(&list);
+        return false;
     }
-    return cli_tokenize(engine, text, len, HEARTH_PARSE_SPECIAL, out, e);
+    *out = (cli_tokens){.ids = list.ids, .n = list.n};
+    return true;
 }
 
 /* ---- reading ---- */

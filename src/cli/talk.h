@@ -15,8 +15,7 @@ typedef struct cli_tokens {
 bool cli_tokenize(const hearth_engine *engine, const char *text, size_t len, unsigned flags, cli_tokens *out, err *e);
 void cli_tokens_free(cli_tokens *t);
 
-/* The tokens of a rendered conversation. Where the text begins with the text of what the session holds and goes on with a
- * control token, the session's own tokens are kept, so that what the model generated is not tokenized anew. */
+/* The tokens of a rendered conversation, as retoken makes them from what the session holds. */
 bool talk_tokens(const hearth_engine *engine, const hearth_session *session, const char *text, size_t len, cli_tokens *out, err *e);
 
 typedef struct talk_speed {

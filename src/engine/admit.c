@@ -35,6 +35,10 @@ bool admit_arrivals(loop *l) {
     bool go_on = !l->ending;
     if (grow_queue(l, l->n_inbox)) { /* else they stay in the inbox until there is memory */
         memcpy(l->waiting + l->n_queue, l->inbox, l->n_inbox * sizeof *l->inbox);
+        for (size_t i = 0; i < l->n_inbox; i++) {
+            const choice *c = l->inbox[i];
+            trace_arrive(l->o.trace, c->order, c->ticket->arrival, c->tokens.n, c->ticket->priority, c->ticket->owner);
+        }
         l->n_queue += l->n_inbox;
         l->n_inbox = 0;
     }
@@ -126,6 +130,7 @@ bool admit_preempt(loop *l) {
     youngest->started = true;
     youngest->decoding = false;
     l->waiting[l->n_queue++] = youngest;
+    trace_changed(l->o.trace, TRACE_BACK, youngest->order);
     l->preemptions++;
     pthread_mutex_lock(&l->lock);
     l->n_waiting++;
@@ -223,11 +228,21 @@ static int next_waiting(loop *l) {
     return best;
 }
 
+/* Those that wait and must not start yet, as far as there is room for them. */
+static size_t list_held(const loop *l, uint64_t *out, size_t cap) {
+    size_t n = 0;
+    for (size_t i = 0; l->o.trace && i < l->n_queue && n < cap; i++)
+        if (is_held(l, l->waiting[i])) out[n++] = l->waiting[i]->order;
+    return n;
+}
+
 void admit_start(loop *l) {
+    uint64_t held[MOST_RUNNING];
     while (l->n_running < l->o.max_running && l->n_queue > 0) {
         int i = next_waiting(l);
         if (i < 0 || (l->n_running > 0 && !fits(l, 2))) return;
         choice *c = l->waiting[i];
+        size_t n_held = list_held(l, held, MOST_RUNNING);
         recall(l, c);
         l->running[l->n_running++] = c;
         /* What it shares is known only now. */
@@ -238,6 +253,7 @@ void admit_start(loop *l) {
         }
         l->running_now = l->n_running;
         admit_unqueue(l, (size_t)i);
+        if (l->o.trace) trace_start(l->o.trace, c->order, loop_now(l), c->tokens.n, c->kv.length, held, n_held);
         if (!c->started && c->index == 0) count_start(l, c);
     }
 }

@@ -36,6 +36,7 @@ void loop_remove_running(loop *l, choice *c) {
 
 /* What it computed is remembered, and the loop's hold on its ticket ends. */
 void loop_leave(loop *l, choice *c) {
+    trace_changed(l->o.trace, TRACE_END, c->order);
     ticket_tell_end(c, false);
     if (c->kv.length > 0) recall_end(l->engine, &c->kv, c->tokens.ids);
     l->kv_bytes = admit_running_bytes(l);
@@ -111,6 +112,7 @@ static void proceed(loop *l, choice *c, uint64_t now) {
         if (admit_wants_long(l, c->tokens.n) != c->long_context) { /* all of it is computed again with the other frequencies */
             c->long_context = !c->long_context;
             c->decoding = false;
+            trace_changed(l->o.trace, TRACE_AGAIN, c->order);
             recall_end(l->engine, &c->kv, c->tokens.ids);
             recall_start(l->engine, &c->kv, c->ticket->tenant, c->long_context);
         }
@@ -167,6 +169,7 @@ static void measure(loop *l, const pass *p, uint64_t ns) {
     if (p->n_prompt && (double)ns > streams_ns) {
         l->measured_ns += ns - (uint64_t)streams_ns;
         l->measured_tokens += (uint64_t)p->n_prompt;
+        recall_computed(l->engine, (size_t)p->n_prompt, ns - (uint64_t)streams_ns);
     }
     scheduler_measure(&l->sched, p->n_decode, p->n_prompt, ns);
     histogram_add(&l->pass, ns);
@@ -177,18 +180,28 @@ static void measure(loop *l, const pass *p, uint64_t ns) {
     l->kv_bytes = admit_running_bytes(l);
 }
 
+static void record_pass(loop *l, const pass *p, uint64_t began, uint64_t ns) {
+    uint64_t orders[MOST_RUNNING];
+    int shares[MOST_RUNNING];
+    if (!l->o.trace) return;
+    for (int i = 0; i < p->n; i++) orders[i] = p->of[i]->order, shares[i] = p->parts[i].n;
+    trace_pass(l->o.trace, began, ns, orders, shares, p->n);
+}
+
 static void run_pass(loop *l, pass *p) {
     plan(l, p);
     err e = {0};
     uint64_t began = loop_now(l);
     if (!model_forward(&l->engine->model, &l->run, p->parts, p->n, l->logits, &e)) {
+        record_pass(l, p, began, 0);
         relieve(l, &e);
         return;
     }
     if (p->n_pickers > 1) pool_run(l->engine->pool, p->n_pickers, pick, p->pickers);
     else if (p->n_pickers == 1) pick(p->pickers, 0, 0);
     uint64_t now = loop_now(l);
-    measure(l, p, now - began);
+    record_pass(l, p, began, now > began ? now - began : 1);
+    measure(l, p, now > began ? now - began : 1);
     for (int i = 0; i < p->n; i++) recall_keep(l->engine, &p->of[i]->kv, p->of[i]->tokens.ids);
     for (int i = 0; i < p->n_pickers; i++) proceed(l, p->pickers[i], now);
     for (int i = 0; i < p->n_closers; i++) finish(l, p->closers[i], p->closers[i]->closing);
@@ -214,6 +227,7 @@ static void *loop_main(void *user) {
     }
     while (l->n_inbox > 0) { /* nothing is added any more */
         choice *c = l->inbox[--l->n_inbox];
+        trace_arrive(l->o.trace, c->order, c->ticket->arrival, c->tokens.n, c->ticket->priority, c->ticket->owner);
         ticket_fail(c->ticket, &e);
         loop_leave(l, c);
     }
@@ -246,6 +260,7 @@ loop *loop_new(hearth_engine *engine, const loop_options *options, err *e) {
     pthread_condattr_destroy(&monotonic);
     scheduler_init(&l->sched, MODEL_CHUNK, o.max_stall_ns);
     l->chunk_now = (int)l->sched.chunk;
+    trace_begin(o.trace, MODEL_CHUNK, o.max_stall_ns);
     bool ok = (l->running = mem_zalloc((size_t)o.max_running, sizeof *l->running, e)) &&
               (l->logits = mem_aligned((size_t)o.max_running * (size_t)engine->model.params.n_vocab, sizeof *l->logits, e));
     if (ok && pthread_create(&l->thread, NULL, loop_main, l) != 0) ok = err_set(e, HEARTH_LIMIT, "no thread could be started");

@@ -22,6 +22,7 @@ typedef struct loop_options {
     uint64_t max_stall_ns; /* how long running streams may be held up by others' prompts */
     uint64_t (*now)(void *user); /* a clock in nanoseconds; NULL: the monotonic one */
     void *now_user;
+    struct trace *trace;         /* where decisions are recorded (trace.h), or NULL; must outlive the loop */
 } loop_options;
 /* 16 running, 64 waiting, 100 ms. Keys and values stay within the engine's kv_memory; one conversation always runs, whatever its size. */
 loop_options loop_defaults(void);
@@ -59,6 +60,7 @@ typedef struct loop_request {
     uint64_t limit_ns;     /* the request fails with HEARTH_LIMIT after this time; 0: no limit */
     uint64_t owner;        /* whose it is: owners share fairly. 0 is one owner too */
     const char *tenant;    /* only what was computed for the same one is found; NULL: none. Copied */
+    size_t loaded;         /* tokens that were read from disk for it already; only counted */
     int priority;          /* higher goes first */
     loop_ended *ended;     /* or NULL; see there */
     void *ended_user;

@@ -10,6 +10,7 @@
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "engine/stop.h"
+#include "engine/trace.h"
 
 /* What was made and not read yet of an answer. */
 typedef struct outbox {

@@ -171,3 +171,46 @@ size_t recall_warm(hearth_engine *en, const char *tenant, bool long_context, con
     mem_free(names);
     return got * KV_BLOCK;
 }
+
+/* ---- agents ---- */
+
+bool recall_save(hearth_engine *en, const kv_seq *seq, const int32_t *tokens, size_t n, agent_record *a, err *e) {
+    snprintf(a->model, sizeof a->model, "%s", en->kv_model);
+    a->root = a->head = seq->chain.root;
+    if (seq->n_sealed) a->head = seq->held[seq->n_sealed - 1]->name;
+    a->n_tokens = n;
+    a->n_tail = seq->length == n ? (int)(n % KV_BLOCK) : 0;
+    a->tail_bytes = kv_packed_bytes(seq->layout, a->n_tail);
+    a->tokens = mem_alloc(n + 1, sizeof *a->tokens, e);
+    a->tail = a->n_tail ? mem_alloc(a->tail_bytes, 1, e) : NULL;
+    if (!a->tokens || (a->n_tail && !a->tail)) {
+        agent_free(a);
+        return false;
+    }
+    if (n) memcpy(a->tokens, tokens, n * sizeof *tokens);
+    if (a->n_tail) kv_pack(seq->layout, seq->blocks[n / KV_BLOCK], a->n_tail, a->tail);
+    /* What could not be written when it became full is tried again. */
+    for (size_t i = 0; i < seq->n_sealed; i++) store_put(en->store, seq->held[i]);
+    return store_save(en->store, a, e);
+}
+
+size_t recall_tail(hearth_engine *en, const char *tenant, const agent_record *a) {
+    kv_seq seq;
+    const size_t full = a->n_tokens / KV_BLOCK * KV_BLOCK;
+    bool long_context = false;
+    recall_start(en, &seq, tenant, long_context);
+    /* The other frequencies have another root. */
+    if (!kv_name_equal(&a->root, &seq.chain.root)) recall_start(en, &seq, tenant, long_context = true);
+    if (!a->tail || !kv_name_equal(&a->root, &seq.chain.root)) return 0;
+    kv_name name = kv_name_next(&seq.chain, &a->head, a->tokens + full, a->n_tokens - full);
+    if (kv_cache_has(en->kv_cache, &name)) return 0;
+    size_t loaded = recall_warm(en, tenant, long_context, a->tokens, full, true);
+    recall_find(en, &seq, a->tokens, full);
+    if (seq.length == full && kv_seq_reserve(&seq, (size_t)a->n_tail, NULL)) {
+        kv_unpack(seq.layout, a->tail, a->n_tail, seq.blocks[full / KV_BLOCK]);
+        seq.length = a->n_tokens;
+        loaded += (size_t)a->n_tail;
+    }
+    recall_end(en, &seq, a->tokens);
+    return loaded;
+}

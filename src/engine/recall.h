@@ -22,6 +22,10 @@ void recall_computed(hearth_engine *en, size_t n, uint64_t ns);
 void recall_keep(hearth_engine *en, kv_seq *seq, const int32_t *tokens);
 /* The same, its partial last block too, and frees it. */
 void recall_end(hearth_engine *en, kv_seq *seq, const int32_t *tokens);
+/* Has an agent written soon that is where the sequence is: a has its name, tag, time and note, which are taken over; the tokens are all of the sequence's. */
+bool recall_save(hearth_engine *en, const kv_seq *seq, const int32_t *tokens, size_t n, agent_record *a, err *e);
+/* Lets recall_find know the tail of an agent that was read from disk, too. Returns how many tokens were not in memory. */
+size_t recall_tail(hearth_engine *en, const char *tenant, const agent_record *a);
 /* Brings what the disk has of these tokens into memory, so that recall_find does not wait for it: by the calling thread alone when others compute. Returns
  * how many tokens it read. */
 size_t recall_warm(hearth_engine *en, const char *tenant, bool long_context, const int32_t *tokens, size_t n, bool others_compute);

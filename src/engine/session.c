@@ -1,5 +1,4 @@
 /* session.c: one conversation. */
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -205,26 +204,15 @@ hearth_session *hearth_session_fork(hearth_session *s, hearth_error *error) {
 bool session_save(hearth_session *s, err *e) {
     if (!s->agent) return true;
     const uint64_t start = clock_ns();
-    const kv_layout *l = s->kv.layout;
-    agent_record a = {.created = s->created, .root = s->kv.chain.root, .head = s->kv.chain.root, .hits = s->hits, .n_tokens = s->tokens.n, .note_len = s->note_len};
+    agent_record a = {.created = s->created, .hits = s->hits, .note_len = s->note_len};
     memcpy(a.tag, s->tag, sizeof a.tag);
-    snprintf(a.model, sizeof a.model, "%s", s->engine->kv_model);
-    if (s->kv.n_sealed) a.head = s->kv.held[s->kv.n_sealed - 1]->name;
-    if (s->kv.length == s->tokens.n) a.n_tail = (int)(s->tokens.n % KV_BLOCK);
-    a.tail_bytes = kv_packed_bytes(l, a.n_tail);
     a.name = mem_strndup(s->agent, strlen(s->agent), e);
-    a.tokens = mem_alloc(s->tokens.n + 1, sizeof *a.tokens, e);
-    a.tail = a.n_tail ? mem_alloc(a.tail_bytes, 1, e) : NULL;
     a.note = s->note_len ? mem_strndup(s->note, s->note_len, e) : NULL;
-    if (!a.name || !a.tokens || (a.n_tail && !a.tail) || (s->note_len && !a.note)) {
+    if (!a.name || (s->note_len && !a.note)) {
         agent_free(&a);
         return false;
     }
-    if (s->tokens.n) memcpy(a.tokens, s->tokens.ids, s->tokens.n * sizeof *a.tokens);
-    if (a.n_tail) kv_pack(l, s->kv.blocks[s->tokens.n / KV_BLOCK], a.n_tail, a.tail);
-    /* What could not be written when it became full is tried again. */
-    for (size_t i = 0; i < s->kv.n_sealed; i++) store_put(s->engine->store, s->kv.held[i]);
-    bool ok = store_save(s->engine->store, &a, e);
+    bool ok = recall_save(s->engine, &s->kv, s->tokens.ids, s->tokens.n, &a, e);
     if (ok) s->changed = false;
     s->engine->kv_stall_ns += clock_ns() - start;
     return ok;

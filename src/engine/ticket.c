@@ -177,7 +177,7 @@ loop_ticket *loop_submit(loop *l, const loop_request *r, err *e) {
     bool ok = has_room(l, t->n, e), others_compute = l->n_live > 0;
     pthread_mutex_unlock(&l->lock);
     /* The disk is read here, so that running streams do not wait for it. */
-    if (ok) t->loaded = recall_warm(l->engine, t->tenant, admit_wants_long(l, r->n_tokens), r->tokens, r->n_tokens - 1, others_compute);
+    if (ok) t->loaded = r->loaded + recall_warm(l->engine, t->tenant, admit_wants_long(l, r->n_tokens), r->tokens, r->n_tokens - 1, others_compute);
     pthread_mutex_lock(&l->lock);
     ok = ok && enqueue(l, t, e);
     pthread_mutex_unlock(&l->lock);

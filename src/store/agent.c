@@ -21,6 +21,23 @@ void agent_free(agent_record *a) {
     *a = (agent_record){0};
 }
 
+static bool copy_bytes(void *to, const void *from, size_t n, err *e) {
+    void *copy = from ? mem_alloc(n + 1, 1, e) : NULL;
+    if (copy) memcpy(copy, from, n);
+    memcpy(to, &copy, sizeof copy);
+    return copy || !from;
+}
+
+bool agent_copy(agent_record *to, const agent_record *from, err *e) {
+    *to = *from;
+    to->name = NULL, to->tokens = NULL, to->tail = NULL, to->note = NULL;
+    if (copy_bytes(&to->name, from->name, from->name ? strlen(from->name) + 1 : 0, e) && copy_bytes(&to->tokens, from->tokens, from->n_tokens * sizeof *from->tokens, e) &&
+        copy_bytes(&to->tail, from->tail, from->tail_bytes, e) && copy_bytes(&to->note, from->note, from->note_len, e))
+        return true;
+    agent_free(to);
+    return false;
+}
+
 void agent_tag(const char *tenant, char out[17]) {
     out[0] = 0;
     if (!tenant || !*tenant) return;
@@ -177,12 +194,12 @@ static bool parse(const file_map *m, size_t header_end, const kv_layout *l, agen
     return !l || take_tail(m, header_end, at, l, out, e);
 }
 
-bool agent_read(const char *path, const kv_layout *l, agent_record *out, err *e) {
+static bool read_file(const char *path, bool check, const kv_layout *l, agent_record *out, err *e) {
     *out = (agent_record){0};
     file_map m;
     size_t header_end = 0;
     if (!file_map_open(&m, path, e)) return false;
-    bool ok = tensor_check(&m, &header_end, e) && parse(&m, header_end, l, out, e);
+    bool ok = (check ? tensor_check : tensor_check_start)(&m, &header_end, e) && parse(&m, header_end, l, out, e);
     out->used = m.id.modified_ns / 1000000000;
     out->bytes = m.id.size;
     file_map_close(&m);
@@ -207,6 +224,10 @@ bool agent_peek(const char *path, agent_record *out, err *e) {
     if (!ok) agent_free(out);
     return ok;
 }
+
+bool agent_read(const char *path, const kv_layout *l, agent_record *out, err *e) { return read_file(path, true, l, out, e); }
+
+bool agent_glance(const char *path, agent_record *out, err *e) { return read_file(path, false, NULL, out, e); }
 
 bool agent_read_head(const char *path, kv_name *head, err *e) {
     static const char before[] = "\",\"format\":\"hearth-agent\",\"version\":\"1\",\"head\":\"";

@@ -24,6 +24,7 @@ typedef struct agent_record {
     uint64_t bytes;        /* of the file, when it was read */
 } agent_record;
 void agent_free(agent_record *a);
+bool agent_copy(agent_record *to, const agent_record *from, err *e); /* to is overwritten, and empty on failure */
 
 /* The digits that keep the agents of tenants apart; "" for none. */
 void agent_tag(const char *tenant, char out[17]);
@@ -46,6 +47,8 @@ bool agent_place(shelf *s, const file_map *m, const char *path, const char *name
 /* Writes an agent's file again without the keys and values of its tail: they are computed again when it goes on. Nothing is done, and *freed stays 0, when it has
  * none, is open, or when its file without them is larger than room. */
 bool agent_strip(const char *path, uint64_t room, uint64_t *freed);
+/* The same without the tail and without comparing the checksum: for showing, not for use. Its time does not depend on the tail. */
+bool agent_glance(const char *path, agent_record *out, err *e);
 /* Only the name of the head, without a check of the rest. */
 bool agent_read_head(const char *path, kv_name *head, err *e);
 

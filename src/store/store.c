@@ -228,8 +228,8 @@ static void enqueue(store *s, job *j) {
     pthread_cond_broadcast(&s->changed);
 }
 
-void store_put(store *s, kv_block *b) {
-    if (!b->in_tree || b->n_tokens != KV_BLOCK || kv_cache_durable(s->cache, b)) return;
+bool store_put(store *s, kv_block *b) {
+    if (!b->in_tree || b->n_tokens != KV_BLOCK || kv_cache_durable(s->cache, b)) return true;
     job *j = mem_zalloc(1, sizeof *j, NULL);
     pthread_mutex_lock(&s->lock);
     bool take = j && s->queued_bytes + s->layout->block_bytes <= s->o.queue_bytes && (!s->stats.degraded || clock_seconds() >= s->retry_at) && kv_block_take_window(s->cache, b, true);
@@ -242,6 +242,7 @@ void store_put(store *s, kv_block *b) {
     s->stats.skipped += !take;
     pthread_mutex_unlock(&s->lock);
     if (!take) mem_free(j);
+    return take;
 }
 
 static bool same_agent(const job *j, const void *with) {
@@ -403,6 +404,21 @@ size_t store_load(void *user, const kv_name *names, size_t first, size_t n, kv_b
 
 /* ---- agents ---- */
 
+/* What still waits to be written is newer than what is on disk. */
+static bool take_waiting(store *s, const char *name, const char *tag, agent_record *out, err *e) {
+    agent_record wanted = {.name = (char *)name};
+    snprintf(wanted.tag, sizeof wanted.tag, "%s", tag);
+    bool ok = true;
+    pthread_mutex_lock(&s->lock);
+    for (const job *j = s->first; ok && j; j = j->next) {
+        if (!same_agent(j, &wanted)) continue;
+        agent_free(out);
+        ok = agent_copy(out, &j->agent, e);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return ok;
+}
+
 bool store_take(store *s, const char *name, const char *tag, agent_record *out, int *lock, err *e) {
     *out = (agent_record){0};
     *lock = -1;
@@ -423,6 +439,7 @@ bool store_take(store *s, const char *name, const char *tag, agent_record *out, 
             *e = why;
         }
     }
+    ok = ok && take_waiting(s, name, tag, out, e);
     mem_free(path), mem_free(lock_path);
     if (!ok) {
         store_release(*lock);

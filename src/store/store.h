@@ -35,8 +35,8 @@ void store_close(store *s);
 shelf *store_shelf(store *s);
 const char *store_model(const store *s);
 
-/* Has a full block, which the caller holds, written soon. */
-void store_put(store *s, kv_block *b);
+/* Has a full block, which the caller holds, written soon. False when it is not taken: too many wait, or the disk fails. */
+bool store_put(store *s, kv_block *b);
 /* Has the agent written after all blocks that wait; takes what a points to. A later save of the same agent replaces one that waits. */
 bool store_save(store *s, agent_record *a, err *e);
 /* Waits until all that was put and saved before is on disk; false when a write failed meanwhile. */

@@ -113,6 +113,7 @@ bool sampling_finish(sampling *s, api *a, const http_request *r, refusal *f) {
     const char *agent = http_header(r, "X-Agent");
     if (!agent) agent = s->user;
     s->request.owner = agent ? hash(agent) : 0;
+    s->request.tenant = http_tenant(r);
     double limit = s->limit_s;
     if (a->o.limit_s > 0 && (limit == 0 || limit > a->o.limit_s)) limit = a->o.limit_s;
     s->request.limit_ns = (uint64_t)(limit * 1e9);
@@ -145,6 +146,7 @@ loop_ticket *sampling_submit(sampling *s, const api *a, const token_run *prompt,
 }
 
 void note_usage(http_request *r, const loop_usage *u) {
+    http_charge(r, (double)u->prompt_tokens + (double)u->completion_tokens);
     http_note(r, "prompt_tokens", "%d", u->prompt_tokens);
     http_note(r, "cached_tokens", "%d", u->cached_tokens);
     http_note(r, "completion_tokens", "%d", u->completion_tokens);

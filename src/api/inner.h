@@ -13,6 +13,7 @@
  *   anthropic.c    /v1/messages
  *   metrics.c      /metrics
  *   page.c         the page
+ *   admin.c        /admin
  *   models.c       several models by name, each with an api of its own */
 #ifndef API_INNER_H
 #define API_INNER_H
@@ -204,9 +205,12 @@ json_t *models_json(models *m, const char *name);
 void models_count(models *m, loop_stats *loops, hearth_weights_stats *weights, hearth_kv_stats *kv);
 /* What a route says in place of a reply when its stream has begun already. Takes json. */
 void models_last_event(http_request *r, const char *event, json_t *json);
+const hearth_engine_options *models_engine(const models *m);
 /* The body when it was read already, to take; or NULL. */
 json_t *models_body(const http_request *r);
 
+/* False when this is none of an administrator's routes. */
+bool admin_handle(api *a, http_request *r);
 bool page_serve(http_request *r, const char *path);
 
 #endif

@@ -575,6 +575,7 @@ json_t *models_json(models *m, const char *name) {
     return json;
 }
 
+const hearth_engine_options *models_engine(const models *m) { return &m->o.engine; }
 api *models_api(models *m) { return m->front; }
 
 int models_busy(models *m) {

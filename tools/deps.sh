@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the Debian packages that hearth needs and that are missing.
 set -eu
-packages="gcc make binutils pkg-config libc6-dev libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev libxxhash-dev libsodium-dev libmicrohttpd-dev libcurl4-gnutls-dev libcmocka-dev"
+packages="gcc make binutils pkg-config libc6-dev libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev libxxhash-dev libsodium-dev libmicrohttpd-dev libcurl4-gnutls-dev ca-certificates libcmocka-dev"
 missing=
 installed() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'install ok installed'; }
 for p in $packages; do

@@ -13,7 +13,7 @@ typedef struct cli_command {
     const char *summary;
 } cli_command;
 
-cli_main cmd_run, cmd_chat, cmd_serve, cmd_inspect, cmd_quantize, cmd_bench, cmd_cache, cmd_debug;
+cli_main cmd_run, cmd_chat, cmd_serve, cmd_pull, cmd_inspect, cmd_quantize, cmd_bench, cmd_cache, cmd_debug;
 /* The forms of `hearth debug`. */
 cli_main debug_tokens, debug_text, debug_render, debug_logits, debug_perplexity, debug_decode, debug_encode;
 

@@ -97,7 +97,10 @@ int serve(serve_command *c) {
         wait_and_stop(c, s, m, &signals);
     }
     http_stop(s);
+    bool notice = m && isatty(STDERR_FILENO) == 1 && models_writing(m);
+    if (notice) fprintf(stderr, "keeping the packed weights for the next start ...");
     models_free(m);
+    if (notice) fprintf(stderr, "\r\033[K");
     http_keys_free(c->http.keys);
     for (int i = 0; i < SERVE_MODELS; i++) mem_free(c->paths[i]);
     return s ? 0 : cli_fail(&e);

@@ -108,6 +108,55 @@ static void test_admin(void **state) {
     assert_int_equal(ended(&c, SIGINT), 0);
 }
 
+/* The first file with this ending below a folder. */
+static bool find_file(const char *in, const char *ending, char found[600]) {
+    char command[800];
+    snprintf(command, sizeof command, "find '%s' -name '*%s' | sort | head -n 1", in, ending);
+    buf out = {0};
+    const char *const argv[] = {"/bin/sh", "-c", command, NULL};
+    assert_int_equal(run_program(argv, "", 0, &out, NULL, 30), 0);
+    snprintf(found, 600, "%.*s", (int)(out.data ? strcspn(out.data, "\n") : 0), out.data ? out.data : "");
+    buf_free(&out);
+    return found[0] != 0;
+}
+
+static void test_admin_cache(void **state) {
+    (void)state;
+    char folder[400], block[600];
+    snprintf(folder, sizeof folder, "%s/kv", temp_dir());
+    child c = started((const char *const[]){"--port", "0", "--log", "off", "--admin-key", "boss", "--store-dir", folder, NULL}, -1);
+    buf body = {0};
+    assert_true(buf_adds(&body, "{\"max_tokens\":1,\"prompt\":[5", NULL));
+    for (int i = 0; i < 200; i++) assert_true(buf_addf(&body, NULL, ",%d", 100 + i));
+    assert_true(buf_adds(&body, "]}", NULL));
+    json_decref(ask(c.port, NULL, "POST", "/v1/completions", body.data, 200));
+    while (!find_file(folder, ".safetensors", block)) usleep(10000);
+    json_t *j = ask(c.port, "boss", "POST", "/admin/cache/verify", "", 200);
+    assert_true(json_integer_value(json_object_get(j, "whole")) >= 1);
+    assert_int_equal(json_array_size(json_object_get(j, "damaged")), 0);
+    json_decref(j);
+    buf data = slurp(block);
+    data.data[data.len - 1]++;
+    spew(block, data.data, data.len);
+    buf_free(&data);
+    j = ask(c.port, "boss", "POST", "/admin/cache/verify", "", 200);
+    assert_int_equal(json_array_size(json_object_get(j, "damaged")), 1);
+    assert_true(json_is_true(json_object_get(json_array_get(json_object_get(j, "damaged"), 0), "set_aside")));
+    json_decref(j);
+    j = ask(c.port, "boss", "POST", "/admin/cache/gc", "", 200);
+    assert_true(json_is_integer(json_object_get(j, "freed")));
+    json_decref(j);
+    j = ask(c.port, "boss", "POST", "/admin/cache/verify", "", 200);
+    assert_int_equal(json_array_size(json_object_get(j, "damaged")), 0);
+    json_decref(j);
+    json_decref(ask(c.port, NULL, "POST", "/v1/completions", body.data, 200)); /* what is gone is computed again */
+    buf_free(&body);
+    assert_int_equal(ended(&c, SIGTERM), 0);
+    c = started((const char *const[]){"--port", "0", "--log", "off", "--admin-key", "boss", "--store", "off", NULL}, -1);
+    json_decref(ask(c.port, "boss", "POST", "/admin/cache/gc", "", 400));
+    assert_int_equal(ended(&c, SIGTERM), 0);
+}
+
 static void test_given_socket(void **state) {
     (void)state;
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -194,6 +243,7 @@ static int set_up(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_admin),
+        cmocka_unit_test(test_admin_cache),
         cmocka_unit_test(test_given_socket),
         cmocka_unit_test(test_drain),
         cmocka_unit_test(test_refusals),

@@ -20,8 +20,8 @@ PC_CFLAGS = $(shell pkg-config --cflags $(LIBS_PC) 2>/dev/null)
 PC_LIBS   = $(shell pkg-config --libs $(LIBS_PC) 2>/dev/null)
 endif
 LDLIBS    = $(PC_LIBS) -lm
-# Line editing and HTTP, for the program only: the library has no server in it.
-CLI_LIBS := -ledit
+# Line editing, downloads and HTTP, for the program only: the library has no server in it.
+CLI_LIBS := -ledit -lcurl
 HTTP_LIBS := -lmicrohttpd
 
 # Every file is compiled on every build of its architecture; the suffix of its name says which instructions it may use.
@@ -122,6 +122,8 @@ install: all
 	ln -sf libhearth.so.0 $(DESTDIR)$(PREFIX)/lib/libhearth.so
 	@mkdir -p $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	$(PC) > $(DESTDIR)$(PREFIX)/lib/pkgconfig/hearth.pc
+	install -Dm644 tools/systemd/hearth.socket $(DESTDIR)$(PREFIX)/lib/systemd/user/hearth.socket
+	sed -e 's|@PREFIX@|$(PREFIX)|' tools/systemd/hearth.service.in > $(DESTDIR)$(PREFIX)/lib/systemd/user/hearth.service
 	for m in models/*.gguf; do install -Dm644 $$m $(DESTDIR)$(PREFIX)/share/hearth/$$m; done
 
 clean:

@@ -116,7 +116,7 @@ static json_t *agent_json(const api *a, const agent_info *i, bool with_messages)
 static void reply_agent(api *a, http_request *r, const char *name, int status, bool with_messages, agents_result result, err *e) {
     refusal f = {0};
     agent_info i;
-    if (result == AGENTS_OK) result = agents_get(a->agents, name, api_tenant(r), &i, e);
+    if (result == AGENTS_OK) result = agents_get(a->agents, name, http_tenant(r), &i, e);
     if (result == AGENTS_OK) {
         json_t *json = agent_json(a, &i, with_messages);
         agent_info_free(&i);
@@ -161,7 +161,7 @@ static json_t *sorted(json_t *list) {
 void route_agents(api *a, http_request *r) {
     refusal f = {0};
     agent_list l = {.a = a, .list = json_array()};
-    if (agents_list(a->agents, api_tenant(r), add_agent, &l, &f.e)) {
+    if (agents_list(a->agents, http_tenant(r), add_agent, &l, &f.e)) {
         api_reply(a, r, 200, json_pack("{s:s, s:o}", "object", "list", "data", sorted(l.list)));
         return;
     }
@@ -191,7 +191,7 @@ static void create(api *a, http_request *r, const char *from) {
         new_name(made);
         if (!id) id = made;
         if (!from) from = given;
-        const char *tenant = api_tenant(r);
+        const char *tenant = http_tenant(r);
         agents_result result = from ? agents_fork(a->agents, from, id, tenant, &e) : agents_create(a->agents, id, tenant, &e);
         reply_agent(a, r, id, 201, false, result, &e);
     } else {
@@ -213,7 +213,7 @@ void route_agent_delete(api *a, http_request *r) {
     refusal f = {0};
     err e = {0};
     const char *name = name_in_path(r);
-    agents_result result = agents_remove(a->agents, name, api_tenant(r), &e);
+    agents_result result = agents_remove(a->agents, name, http_tenant(r), &e);
     if (result == AGENTS_OK) {
         api_reply(a, r, 200, json_pack("{s:o, s:s, s:b}", "id", text_json(name, strlen(name)), "object", "agent.deleted", "deleted", 1));
         return;
@@ -276,14 +276,14 @@ static void rewind_agent(api *a, http_request *r, const char *name) {
     json_t *body = api_body(r, &f), *messages = NULL;
     bool ok = body && fields_read(body, table, NULL, &f);
     if (ok && (tokens < 0) == (n < 0)) ok = refuse(&f, "tokens", "Give either 'tokens' or 'messages': how many stay.");
-    agents_result result = ok ? agents_get(a->agents, name, api_tenant(r), &i, &e) : AGENTS_OK;
+    agents_result result = ok ? agents_get(a->agents, name, http_tenant(r), &i, &e) : AGENTS_OK;
     if (ok && result != AGENTS_OK) ok = refuse_agent(&f, result, &e);
     if (ok) messages = i.record.note_len ? json_loadb(i.record.note, i.record.note_len, JSON_ALLOW_NUL, NULL) : json_array();
     ok = ok && find_place(a, &i.record, messages, &tokens, &n, &f);
     if (ok) {
         for (size_t k = json_array_size(messages); k > (size_t)n; k--) json_array_remove(messages, k - 1);
         char *note = json_array_size(messages) ? json_dumps(messages, JSON_COMPACT) : NULL;
-        result = agents_rewind(a->agents, name, api_tenant(r), (size_t)tokens, note ? note : "", note ? strlen(note) : 0, &e);
+        result = agents_rewind(a->agents, name, http_tenant(r), (size_t)tokens, note ? note : "", note ? strlen(note) : 0, &e);
         free(note);
         reply_agent(a, r, name, 200, false, result, &e);
     } else {
@@ -302,7 +302,7 @@ static void pin_agent(api *a, http_request *r, const char *name) {
     json_t *body = api_body(r, &f);
     bool ok = body && fields_read(body, table, NULL, &f);
     if (ok && !json_is_boolean(pinned)) ok = refuse(&f, "pinned", "'pinned' must be a boolean.");
-    if (ok) reply_agent(a, r, name, 200, false, agents_pin(a->agents, name, api_tenant(r), json_is_true(pinned), &e), &e);
+    if (ok) reply_agent(a, r, name, 200, false, agents_pin(a->agents, name, http_tenant(r), json_is_true(pinned), &e), &e);
     else api_refuse(a, r, API_OPENAI, &f);
     json_decref(body);
 }
@@ -311,7 +311,7 @@ static void fork_agent(api *a, http_request *r, const char *name) { create(a, r,
 
 static void evict_agent(api *a, http_request *r, const char *name) {
     err e = {0};
-    reply_agent(a, r, name, 200, false, agents_evict(a->agents, name, api_tenant(r), &e), &e);
+    reply_agent(a, r, name, 200, false, agents_evict(a->agents, name, http_tenant(r), &e), &e);
 }
 
 /* POST /v1/agents/NAME/WHAT. */

@@ -100,7 +100,7 @@ void api_refuse(api *a, http_request *r, api_style style, refusal *f) {
     int status = refusal_status(f);
     if (status == 429 || status == 503) {
         char seconds[16];
-        snprintf(seconds, sizeof seconds, "%d", a->loop ? loop_retry_s(a->loop) : 1);
+        snprintf(seconds, sizeof seconds, "%d", http_retry_s(r) ? http_retry_s(r) : a->loop ? loop_retry_s(a->loop) : 1);
         http_reply_header(r, "Retry-After", seconds);
     }
     if (status == 401) http_reply_header(r, "WWW-Authenticate", "Bearer");
@@ -212,6 +212,8 @@ static bool refuse_trouble(http_request *r, bool without_key, refusal *f) {
     case HTTP_TOO_LARGE: return refuse_with(f, 413, NULL, "", "The body of the request is too large.");
     case HTTP_NO_MEMORY: return refuse_with(f, 503, NULL, "", "There is not enough memory for the request.");
     case HTTP_FOREIGN: return refuse_with(f, 403, NULL, "", "Requests from this site or under this host name are not allowed: start the server with --cors, --api-key or --open.");
+    case HTTP_BUSY_KEY:
+        return without_key || refuse_with(f, 429, "rate_limit_exceeded", "", "This key may not be used so often: try again in %d seconds.", http_retry_s(r));
     case HTTP_NO_KEY: break;
     }
     return without_key || refuse_with(f, 401, "invalid_api_key", "", "A valid key is needed: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'.");
@@ -224,6 +226,7 @@ void api_handle(void *user, http_request *r) {
     const route_entry *entry = find_route(http_method(r), path, &others);
     api_style style = strncmp(path, "/v1/messages", 12) == 0 ? API_ANTHROPIC : API_OPENAI;
     bool get = strcmp(http_method(r), "GET") == 0 || strcmp(http_method(r), "HEAD") == 0;
+    if (admin_handle(a, r)) return;
     if (!refuse_trouble(r, entry && entry->without & NO_KEY, &f)) {
         /* The page itself holds no secret; it asks for the key. */
         if (http_check(r) == HTTP_NO_KEY && get && page_serve(r, path)) return;

@@ -114,7 +114,7 @@ bool sampling_finish(sampling *s, api *a, const http_request *r, refusal *f) {
     s->request.priority = (int)s->priority;
     /* The APIs' penalties count what was sampled; those of the repeat and DRY kind look at all of the text. */
     s->request.penalise_prompt = o->repeat_penalty != 1 || o->dry_multiplier > 0;
-    s->request.tenant = api_tenant(r);
+    s->request.tenant = http_tenant(r);
     if (!s->agent) s->agent = http_header(r, "X-Agent");
     if (!s->agent) s->agent = s->session;
     s->agent_only_asked = !s->agent && s->user;
@@ -159,6 +159,7 @@ loop_ticket *sampling_submit(sampling *s, const api *a, const token_run *prompt,
 }
 
 void note_usage(http_request *r, const loop_usage *u) {
+    http_charge(r, (double)u->prompt_tokens + (double)u->completion_tokens);
     http_note(r, "prompt_tokens", "%d", u->prompt_tokens);
     http_note(r, "cached_tokens", "%d", u->cached_tokens);
     http_note(r, "completion_tokens", "%d", u->completion_tokens);

@@ -14,6 +14,7 @@
  *   anthropic.c    /v1/messages
  *   metrics.c      /metrics
  *   page.c         the page
+ *   admin.c        /admin
  *   models.c       several models by name, each with an api of its own */
 #ifndef API_INNER_H
 #define API_INNER_H
@@ -76,12 +77,6 @@ int refusal_status(const refusal *f);
 loop_stats api_count(api *a, hearth_weights_stats *weights, hearth_kv_stats *kv);
 json_t *api_model_json(const api *a, const char *name);
 void api_reply(api *a, http_request *r, int status, json_t *json); /* takes json; NULL: no memory */
-
-/* The tenant of a request: whose agents it sees and whose keys and values it finds. All requests are nobody's. */
-static inline const char *api_tenant(const http_request *r) {
-    (void)r;
-    return NULL;
-}
 
 /* ---- fields ---- */
 
@@ -234,9 +229,12 @@ json_t *models_json(models *m, const char *name);
 void models_count(models *m, loop_stats *loops, hearth_weights_stats *weights, hearth_kv_stats *kv);
 /* What a route says in place of a reply when its stream has begun already. Takes json. */
 void models_last_event(http_request *r, const char *event, json_t *json);
+const hearth_engine_options *models_engine(const models *m);
 /* The body when it was read already, to take; or NULL. */
 json_t *models_body(const http_request *r);
 
+/* False when this is none of an administrator's routes. */
+bool admin_handle(api *a, http_request *r);
 bool page_serve(http_request *r, const char *path);
 
 #endif

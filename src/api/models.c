@@ -386,6 +386,10 @@ json_t *models_body(const http_request *r) {
 
 void models_last_event(http_request *r, const char *event, json_t *json) {
     use *u = http_attached(r);
+    if (!u || !u->out) {
+        json_decref(json);
+        return;
+    }
     event_data(u->out, event, json);
     if (!event) buf_adds(u->out, "data: [DONE]\n\n", NULL);
     u->ended = true;
@@ -575,7 +579,16 @@ json_t *models_json(models *m, const char *name) {
     return json;
 }
 
+const hearth_engine_options *models_engine(const models *m) { return &m->o.engine; }
 api *models_api(models *m) { return m->front; }
+
+bool models_writing(models *m) {
+    bool writing = false;
+    pthread_mutex_lock(&m->lock);
+    for (const entry *x = m->first; x; x = x->next) writing = writing || (x->state == READY && hearth_engine_weights(x->engine).writing);
+    pthread_mutex_unlock(&m->lock);
+    return writing;
+}
 
 int models_busy(models *m) {
     int n = 0;

@@ -34,6 +34,8 @@ api *models_api(models *m);
 
 /* Answers that run or wait. */
 int models_busy(models *m);
+/* Whether packed weights are being written, which models_free waits for. */
+bool models_writing(models *m);
 /* No new requests; those that are there may end until then. */
 void models_drain(models *m, uint64_t limit_ns);
 /* Ends what still runs. */

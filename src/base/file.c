@@ -149,6 +149,27 @@ bool file_writer_open(file_writer *w, const char *path, err *e) {
     return ok;
 }
 
+bool file_writer_resume(file_writer *w, const char *path, const char *temp, uint64_t keep, err *e) {
+    *w = (file_writer){.fd = -1, .written = keep, .path = mem_strndup(path, strlen(path), e), .temp = mem_strndup(temp, strlen(temp), e)};
+    bool ok = w->path && w->temp;
+    if (ok) {
+        w->fd = must_fail() ? -1 : open(temp, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+        ok = w->fd >= 0 || fail(e, "create", temp);
+    }
+    if (ok && (must_fail() || ftruncate(w->fd, (off_t)keep) != 0 || lseek(w->fd, 0, SEEK_END) < 0)) ok = fail(e, "write", temp);
+    if (!ok) file_writer_leave(w, NULL);
+    return ok;
+}
+
+bool file_writer_leave(file_writer *w, err *e) {
+    bool ok = w->fd < 0 || (!must_fail() && fsync(w->fd) == 0) || fail(e, "sync", w->temp);
+    if (w->fd >= 0) close(w->fd);
+    mem_free(w->path);
+    mem_free(w->temp);
+    *w = (file_writer){.fd = -1};
+    return ok;
+}
+
 bool file_writer_add(file_writer *w, const void *data, size_t len, err *e) {
     const char *p = data;
     while (len > 0) {

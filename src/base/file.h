@@ -43,6 +43,10 @@ bool file_writer_open(file_writer *w, const char *path, err *e);
 bool file_writer_add(file_writer *w, const void *data, size_t len, err *e);
 bool file_writer_commit(file_writer *w, err *e);
 void file_writer_abort(file_writer *w);
+/* The same over several runs: the temporary file has a known name, and what is in it stays up to keep bytes. file_writer_leave ends it too and leaves
+ * that file, durable, for the next time. */
+bool file_writer_resume(file_writer *w, const char *path, const char *temp, uint64_t keep, err *e);
+bool file_writer_leave(file_writer *w, err *e);
 
 /* Writes to the start of a small file where it lies, making it when it is not there: neither whole nor durable should the power fail. */
 bool file_put(const char *path, const void *data, size_t len, err *e);

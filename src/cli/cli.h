@@ -3,7 +3,7 @@
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
-#include "base/err.h"
+#include "base/mem.h"
 
 /* A subcommand gets its own name in argv[0] and returns the exit status: 0, 1 for a failure, 2 for wrong usage. */
 typedef int cli_main(int argc, char **argv);
@@ -13,10 +13,9 @@ typedef struct cli_command {
     const char *summary;
 } cli_command;
 
-cli_main cmd_run, cmd_chat, cmd_serve, cmd_inspect, cmd_quantize, cmd_bench, cmd_cache, cmd_debug;
+cli_main cmd_run, cmd_chat, cmd_serve, cmd_pull, cmd_inspect, cmd_quantize, cmd_bench, cmd_cache, cmd_debug;
 /* The forms of `hearth debug`. */
-cli_main debug_tokens, debug_text, debug_render, debug_logits, debug_perplexity, debug_decode, debug_encode;
-cli_main debug_tokens, debug_text, debug_render, debug_logits, debug_decode, debug_encode, debug_replay;
+cli_main debug_tokens, debug_text, debug_render, debug_logits, debug_perplexity, debug_decode, debug_encode, debug_replay;
 
 /* Those of `hearth cache` for agents. */
 cli_main cache_ls, cache_show, cache_verify, cache_rm, cache_gc, cache_stats;
@@ -55,6 +54,16 @@ typedef struct cli_spec {
 /* Parses argv[1..]; options and positional arguments may mix, `--` ends options. args gets the positional ones (room for max_args).
  * Returns their number, or -1 when the command must end at once with *status (--help printed, or a sentence on stderr). */
 int cli_parse(const cli_spec *spec, int argc, char **argv, const char **args, int *status);
+/* The same, and seen (may be NULL) is set for each option that was given, those of the second table after the first's. */
+int cli_parse_seen(const cli_spec *spec, bool *seen, int argc, char **argv, const char **args, int *status);
+
+/* Sets the options that were not given on the command line (seen) from lines `name = value` of a file, with the names of the options without their dashes; # begins
+ * a comment. text owns the values. An unknown name is refused with its line. */
+bool cli_config_read(const cli_spec *spec, const bool *seen, const char *path, buf *text, err *e);
+/* Prints all options as they are now as such a file. Those of a name in secret (NULL-terminated) are not shown. */
+void cli_config_print(const cli_spec *spec, const char *const *secret);
+/* Sets one option from text; a flag takes on or off. */
+bool cli_option_set(const cli_option *o, const char *text, err *e);
 
 /* Appends the options of the weight cache and of keys and values to a table (it must have room), to be parsed into o; warnings go to stderr. Returns CLI_ENGINE_OPTIONS. */
 enum { CLI_ENGINE_OPTIONS = 10 };
@@ -78,6 +87,11 @@ char *cli_bytes(char out[32], uint64_t bytes);
 
 /* The path of the default model, or NULL with e set: looked for beside the program and where it was installed. Lives until the next call. */
 const char *cli_default_model(err *e);
+/* The folder that `hearth pull` writes to, and the file that a path or the name of a model in it means; freed with mem_free. */
+char *cli_models_folder(err *e);
+char *cli_find_model(const char *given, err *e);
+/* Whether it looks like a model and not like a prompt. */
+bool cli_is_model(const char *given);
 /* Says on stderr that the default model answers, and how to use another; command is "run" or "chat". */
 void cli_default_notice(const char *command);
 

@@ -190,10 +190,12 @@ static int converse(chat *c, lines *l) {
 
 static int chat_with(chat *c, const char *model, const char *system) {
     err e = {0};
-    const char *path = model ? model : cli_default_model(&e);
-    if (!path) return cli_fail(&e);
-    if (!model) cli_default_notice("chat");
-    if (!chat_set_system(c, system, &e) || !chat_open(c, path, &e)) return cli_fail(&e);
+    char *found = model ? cli_find_model(model, &e) : NULL;
+    const char *path = model ? found : cli_default_model(&e);
+    if (path && !model) cli_default_notice("chat");
+    bool ok = path && chat_set_system(c, system, &e) && chat_open(c, path, &e);
+    mem_free(found);
+    if (!ok) return cli_fail(&e);
     lines *l = lines_open(&e);
     if (!l) return cli_fail(&e);
     interrupt_catch(false);

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -29,16 +28,10 @@ typedef struct run_command {
     err logprobs_error;
 } run_command;
 
-static bool is_model(const char *arg) {
-    size_t len = strlen(arg);
-    struct stat st;
-    return (len >= 5 && strcmp(arg + len - 5, ".gguf") == 0) || (stat(arg, &st) == 0 && S_ISREG(st.st_mode));
-}
-
 /* Which of the arguments is the model and where the prompt comes from. */
 static bool sort_arguments(run_command *r, const char **args, int n, err *e) {
     if (n == 2) r->model = args[0], r->prompt = args[1];
-    else if (n == 1 && (r->file || is_model(args[0]))) r->model = args[0];
+    else if (n == 1 && (r->file || cli_is_model(args[0]))) r->model = args[0];
     else if (n == 1) r->prompt = args[0];
     if (r->prompt && r->file) return err_set(e, HEARTH_ARGUMENT, "give a prompt or --file, not both");
     if (!r->prompt && !r->file) {
@@ -134,14 +127,19 @@ static int run(run_command *r) {
     err e = {0};
     cli_tokens tokens = {0};
     int status = 1;
-    const char *path = r->model ? r->model : cli_default_model(&e);
-    if (!path || !read_prompt(r, &e)) return cli_fail(&e);
+    char *found = r->model ? cli_find_model(r->model, &e) : NULL;
+    const char *path = r->model ? found : cli_default_model(&e);
+    if (!path || !read_prompt(r, &e)) {
+        mem_free(found);
+        return cli_fail(&e);
+    }
     if (!r->model) cli_default_notice("run");
     if ((r->engine = hearth_engine_open(path, &r->g.engine, &e)) && (r->sampler = cli_generate_sampler(&r->g, r->engine, &e)) &&
         make_tokens(r, &tokens, &e) && (r->session = hearth_session_new(r->engine, &e)))
         status = answer(r, &tokens, &e);
     else
         cli_fail(&e);
+    mem_free(found);
     cli_tokens_free(&tokens);
     hearth_session_free(r->session);
     hearth_sampler_free(r->sampler);

@@ -1,160 +1,77 @@
-/* cmd_serve.c: `hearth serve`: the model behind HTTP. */
-#include <pthread.h>
-#include <signal.h>
+/* cmd_serve.c: `hearth serve`: its options, from the command line and from a file. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "api/models.h"
-#include "base/clock.h"
 #include "base/file.h"
-#include "cli/cli.h"
-#include "engine/trace.h"
-#include "gguf/folder.h"
+#include "cli/serve.h"
 
-enum { MOST_KEYS = 65, MOST_MODELS = 64 };
-
-typedef struct serve_command {
-    http_options http;
-    models_options models;
-    cli_list given, keys, origins, aliases; /* given: the models */
-    const char *key_file, *name, *standard, *record;
-    float max_stall_ms, drain_s;
+/* What the options say that must be worked on before serve.c can use it. */
+typedef struct serve_options {
+    cli_list origins, aliases;
+    float max_stall_ms;
     uint64_t max_body;
-    bool quiet;
-    _Atomic bool up;
-    const char *key_table[2 * MOST_KEYS], *origin_table[MOST_KEYS], *alias_table[MOST_KEYS];
-    buf key_text;
-} serve_command;
+    const char *log, *config;
+    bool quiet, print;
+    const char *origin_table[65], *alias_table[65];
+    buf config_text;
+} serve_options;
 
 static uint64_t machine_bytes(void) {
     long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGE_SIZE);
     return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : (uint64_t)4 << 30;
 }
 
-/* MODEL or NAME=MODEL. Without a name, --name is the first one's and the others have their files'. */
-static bool add_model(serve_command *c, models *m, const char *given, bool first, err *e) {
-    char name[256];
-    const char *path = given, *equals = strchr(given, '=');
-    file_id id;
-    bool there = false;
-    if (equals && file_look(given, &there, &id, NULL) && !there) {
-        path = equals + 1;
-        snprintf(name, sizeof name, "%.*s", (int)(equals - given), given);
-        if (!*name || !*path) return err_set(e, HEARTH_ARGUMENT, "'%s' is no model: give a file, or NAME=FILE", given);
-    } else if (first && c->name) {
-        snprintf(name, sizeof name, "%s", c->name);
-    } else {
-        gguf_model_name(path, name, sizeof name);
-    }
-    if (!file_look(path, &there, &id, e)) return false;
-    return there ? models_add(m, name, path, e) : err_set(e, HEARTH_IO, "there is no model file %s", path);
-}
-
-static bool add_models(serve_command *c, models *m, err *e) {
-    const char *standard = c->given.n ? NULL : cli_default_model(e);
-    if (!c->given.n && (!standard || !add_model(c, m, standard, true, e))) return false;
-    for (int i = 0; i < c->given.n; i++)
-        if (!add_model(c, m, c->given.items[i], i == 0, e)) return false;
-    return !c->standard || models_set_default(m, c->standard, e);
-}
-
-/* Keys from the command line and one per line of the file. */
-static bool gather_keys(serve_command *c, err *e) {
-    int n = 0;
-    for (int i = 0; i < c->keys.n; i++) {
-        if (!*c->keys.items[i]) return err_set(e, HEARTH_ARGUMENT, "--api-key needs a key that is not empty");
-        c->key_table[n++] = c->keys.items[i];
-    }
-    if (c->key_file) {
-        if (!file_read(c->key_file, 1 << 20, &c->key_text, e)) return false;
-        char *rest = NULL;
-        for (char *line = strtok_r(c->key_text.data ? c->key_text.data : (char[]){0}, "\r\n", &rest); line; line = strtok_r(NULL, "\r\n", &rest)) {
-            if (n >= 2 * MOST_KEYS - 1) return err_set(e, HEARTH_ARGUMENT, "%s holds more keys than the %d that can be used", c->key_file, MOST_KEYS);
-            c->key_table[n++] = line;
-        }
-        if (n == c->keys.n) return err_set(e, HEARTH_ARGUMENT, "%s holds no key: write one per line", c->key_file);
-    }
-    c->http.keys = c->key_table;
+static bool finish_log(serve_command *c, const serve_options *x, err *e) {
+    bool text = strcmp(x->log, "text") == 0, json = strcmp(x->log, "json") == 0;
+    if (!text && !json && strcmp(x->log, "off") != 0) return err_set(e, HEARTH_ARGUMENT, "--log must be text, json or off, not '%s'", x->log);
+    c->http.log = (text || json) && !x->quiet ? stderr : NULL;
+    c->http.log_json = json;
     return true;
 }
 
-/* The models on the command line come before those of --model. */
-static bool order_models(serve_command *c, const char *const *args, int n, err *e) {
-    cli_list *l = &c->given;
-    if (n + l->n > MOST_MODELS) return err_set(e, HEARTH_ARGUMENT, "more than %d models are given: put them into a folder and name it with --models-dir", MOST_MODELS);
-    memmove(l->items + n, l->items, (size_t)l->n * sizeof *l->items);
-    memcpy(l->items, args, (size_t)n * sizeof *l->items);
-    l->n += n;
-    return true;
-}
-
-static bool finish_options(serve_command *c, const char *const *args, int n, err *e) {
-    if (!order_models(c, args, n, e)) return false;
-    memcpy(c->origin_table, c->origins.items, (size_t)c->origins.n * sizeof *c->origin_table);
-    memcpy(c->alias_table, c->aliases.items, (size_t)c->aliases.n * sizeof *c->alias_table);
-    c->http.origins = c->origin_table;
+static bool finish_options(serve_command *c, serve_options *x, err *e) {
+    memcpy(x->origin_table, x->origins.items, (size_t)x->origins.n * sizeof *x->origin_table);
+    memcpy(x->alias_table, x->aliases.items, (size_t)x->aliases.n * sizeof *x->alias_table);
+    c->http.origins = x->origin_table;
     models_options *o = &c->models;
-    o->api.aliases = c->alias_table;
-    o->loop.max_stall_ns = (uint64_t)((double)c->max_stall_ms * 1e6);
+    o->api.aliases = x->alias_table;
+    o->loop.max_stall_ns = (uint64_t)((double)x->max_stall_ms * 1e6);
     /* Unless told otherwise, weights of all models get half of the machine's memory. */
     if (o->memory == UINT64_MAX) o->memory = machine_bytes() / 2;
-    c->http.max_body = (size_t)c->max_body;
-    c->http.log = c->quiet ? NULL : stderr;
+    c->http.max_body = (size_t)x->max_body;
     if (c->record && (c->given.n > 1 || o->folder)) return err_set(e, HEARTH_ARGUMENT, "--record follows one model: serve only one");
-    return gather_keys(c, e);
+    return finish_log(c, x, e);
 }
 
-/* At the start only what is served matters. */
-static void tell(void *user, const char *sentence) {
-    const serve_command *c = user;
-    if (c->up && !c->quiet) fprintf(stderr, "hearth: %s\n", sentence);
+/* --config, or the usual file when it is there. */
+static bool read_config(const cli_spec *spec, const bool *seen, serve_options *x, err *e) {
+    if (x->config) return cli_config_read(spec, seen, x->config, &x->config_text, e);
+    const char *folder = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    buf path = {0};
+    bool known = folder && *folder == '/' ? buf_addf(&path, e, "%s/hearth/hearth.conf", folder) : home && *home == '/' && buf_addf(&path, e, "%s/.config/hearth/hearth.conf", home);
+    file_id id;
+    bool there = false, ok = !known || (file_look(path.data, &there, &id, e) && (!there || cli_config_read(spec, seen, path.data, &x->config_text, e)));
+    buf_free(&path);
+    return ok;
 }
 
-static void say_where(serve_command *c, models *m, const http_server *s) {
-    bool six = strchr(c->http.host, ':') != NULL;
-    c->up = true;
-    printf("hearth serves %s at http://%s%s%s:%d/ (Ctrl-C ends it)\n", models_default(m), six ? "[" : "", c->http.host, six ? "]" : "", http_port(s));
-    fflush(stdout);
-}
-
-/* Waits for Ctrl-C, then lets running answers end; a second Ctrl-C ends at once. */
-static void wait_and_stop(const serve_command *c, http_server *s, models *m, const sigset_t *signals) {
-    int number = 0;
-    sigwait(signals, &number);
-    pthread_sigmask(SIG_UNBLOCK, signals, NULL);
-    http_quiesce(s);
-    if (models_busy(m) > 0) fprintf(stderr, "hearth: finishing what runs, for at most %.0f s; Ctrl-C again ends at once\n", (double)c->drain_s);
-    models_drain(m, (uint64_t)((double)c->drain_s * 1e9));
-    models_end(m);
-    http_settle(s, 1000000000u);
-}
-
-static int serve(serve_command *c) {
-    err e = {0};
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &signals, NULL); /* before any thread: only the waiting one gets them */
-    signal(SIGPIPE, SIG_IGN);
-    c->models.loop.trace = c->record ? trace_open(c->record, &e) : NULL;
-    models *m = e.code == HEARTH_OK ? models_new(&c->models, &e) : NULL;
-    bool ok = m && add_models(c, m, &e) && models_load(m, NULL, &e);
-    http_server *s = ok ? http_start(&c->http, api_handle, models_api(m), &e) : NULL;
-    if (s) {
-        say_where(c, m, s);
-        wait_and_stop(c, s, m, &signals);
-    }
-    http_stop(s);
-    models_free(m);
-    bool recorded = trace_close(c->models.loop.trace, &e);
-    return s && recorded ? 0 : cli_fail(&e);
+/* Models on the command line are there instead of the file's. */
+static bool take_arguments(serve_command *c, const cli_spec *spec, bool *seen, const char *const *args, int n, err *e) {
+    size_t place = 0;
+    while (spec->options[place].name && spec->options[place].target != &c->given) place++;
+    if (n + c->given.n > SERVE_MODELS) return err_set(e, HEARTH_ARGUMENT, "more than %d models are given: put them into a folder and name it with --models-dir", SERVE_MODELS);
+    memmove(c->given.items + n, c->given.items, (size_t)c->given.n * sizeof *args);
+    memcpy(c->given.items, args, (size_t)n * sizeof *args);
+    c->given.n += n;
+    if (n > 0) seen[place] = true;
+    return true;
 }
 
 int cmd_serve(int argc, char **argv) {
-    serve_command c = {.http = http_defaults()};
+    serve_command c = {.http = http_defaults(), .drain_s = 30};
+    serve_options x = {.max_stall_ms = 100, .max_body = c.http.max_body, .log = "text"};
     models_options *o = &c.models;
     o->engine = hearth_engine_defaults();
     o->loop = loop_defaults();
@@ -162,42 +79,44 @@ int cmd_serve(int argc, char **argv) {
     o->engine.progress = cli_progress;
     o->engine.store = true;
     o->memory = UINT64_MAX;
-    o->tell = tell;
-    o->tell_user = &c;
-    c.max_stall_ms = 100;
-    c.drain_s = 30;
-    c.max_body = c.http.max_body;
     hearth_sampler_options *s = &o->api.sampler;
     cli_option engine_table[CLI_ENGINE_OPTIONS + 1] = {0};
     cli_engine_table(engine_table, &o->engine);
     const cli_option options[] = {
         {"--host", 0, CLI_TEXT, &c.http.host, "ADDRESS", "where to listen (default 127.0.0.1: this machine only)", 0, 0},
         {"--port", 'p', CLI_INT, &c.http.port, "N", "port (default 8080; 0: any that is free)", 0, 65535},
-        {"--api-key", 0, CLI_LIST, &c.keys, "KEY", "ask for this key; may be repeated (others on this machine can see it: rather use --api-key-file)", 0, 0},
-        {"--api-key-file", 0, CLI_TEXT, &c.key_file, "FILE", "ask for one of the keys in this file, one per line", 0, 0},
+        {"--unix", 0, CLI_TEXT, &c.http.unix_path, "PATH", "listen on a unix socket instead, for this user only", 0, 0},
+        {"--tls-cert", 0, CLI_TEXT, &c.http.tls_cert, "FILE", "speak TLS with this certificate (PEM, with those that it needs after it)", 0, 0},
+        {"--tls-key", 0, CLI_TEXT, &c.http.tls_key, "FILE", "and its key (PEM)", 0, 0},
+        {"--keys", 0, CLI_TEXT, &c.key_file, "FILE", "ask for a key; lines: KEY [tenant=NAME] [requests=N] [tokens=N] [admin], N a minute", 0, 0},
+        {"--api-key", 0, CLI_LIST, &c.keys, "KEY", "ask for this key; may be repeated (others on this machine can see it: rather use --keys)", 0, 0},
+        {"--admin-key", 0, CLI_TEXT, &c.admin_key, "KEY", "have routes under /admin, for this key only", 0, 0},
         {"--open", 0, CLI_FLAG, &c.http.open, NULL, "listen beyond this machine without asking for a key", 0, 0},
-        {"--cors", 0, CLI_LIST, &c.origins, "ORIGIN", "let pages of this site use the server (* is any); may be repeated", 0, 0},
+        {"--cors", 0, CLI_LIST, &x.origins, "ORIGIN", "let pages of this site use the server (* is any); may be repeated", 0, 0},
         {"--name", 0, CLI_TEXT, &c.name, "NAME", "the first model's name in the APIs (default: its file's)", 0, 0},
-        {"--model", 0, CLI_LIST, &c.given, "[NAME=]FILE", "another model, loaded when it is asked for; may be repeated", 0, 0},
+        {"--model", 0, CLI_LIST, &c.given, "[NAME=]MODEL", "another model, loaded when it is asked for; may be repeated", 0, 0},
         {"--models-dir", 0, CLI_TEXT, &o->folder, "PATH", "every model in this folder can be asked for by its file's name", 0, 0},
         {"--models-memory", 0, CLI_BYTES, &o->memory, "BYTES", "weights loaded at once; the least recently used leave (default auto: half of the memory)", 0, 0},
         {"--default", 0, CLI_TEXT, &c.standard, "NAME", "the model of requests that name none (default: the first)", 0, 0},
-        {"--alias", 0, CLI_LIST, &c.aliases, "NAME", "another name of the default model; may be repeated", 0, 0},
+        {"--alias", 0, CLI_LIST, &x.aliases, "NAME", "another name of the default model; may be repeated", 0, 0},
         {"--parallel", 0, CLI_INT, &o->loop.max_running, "N", "conversations computed together (default 16)", 1, 256},
         {"--queue", 0, CLI_INT, &o->loop.max_queue, "N", "requests that may wait; more are told to come back (default 64)", 0, 1e6},
-        {"--max-stall", 0, CLI_FLOAT, &c.max_stall_ms, "MS", "longest pause of running answers while others' prompts are read (default 100)", 1, 1e6},
-        {"--kv-memory", 0, CLI_BYTES, &o->engine.kv_memory, "BYTES", "memory for keys and values, running and kept (default auto: a part of what is free)", 0, 0},
+        {"--max-stall", 0, CLI_FLOAT, &x.max_stall_ms, "MS", "longest pause of running answers while others' prompts are read (default 100)", 1, 1e6},
+        {"--kv-memory", 0, CLI_BYTES, &o->engine.kv_memory, "BYTES", "memory for keys and values of each model, running and kept (default auto: a part of what is free)", 0, 0},
         {"--store", 0, CLI_SWITCH, &o->engine.store, "on|off", "keep them on disk too, for the next start and for agents (default on)", 0, 0},
         {"--store-dir", 0, CLI_TEXT, &o->engine.store_dir, "PATH", "where (default: $XDG_DATA_HOME/hearth/kv or ~/.local/share/hearth/kv)", 0, 0},
         {"--kv-disk", 0, CLI_BYTES, &o->engine.kv_disk, "BYTES", "most that they may take there (default auto: half of the disk's room)", 0, 0},
         {"--timeout", 0, CLI_INT, &o->api.limit_s, "S", "longest time of one request (default 0: no limit)", 0, 1e6},
         {"--drain", 0, CLI_FLOAT, &c.drain_s, "S", "how long running answers may go on after Ctrl-C (default 30)", 0, 1e6},
-        {"--max-body", 0, CLI_BYTES, &c.max_body, "BYTES", "largest request (default 16MiB)", 0, 0},
+        {"--max-body", 0, CLI_BYTES, &x.max_body, "BYTES", "largest request (default 16MiB)", 0, 0},
         {"--max-connections", 0, CLI_INT, &c.http.max_connections, "N", "connections at once (default 256)", 1, 65535},
         {"--idle", 0, CLI_INT, &c.http.idle_s, "S", "close connections that move nothing for so long (default 60)", 1, 1e6},
         {"--heartbeat", 0, CLI_INT, &c.http.heartbeat_s, "S", "streams that wait say so this often (default 5)", 1, 1e6},
         {"--record", 0, CLI_TEXT, &c.record, "FILE", "write what the scheduler is told and decides there, for hearth debug replay (complete when the server ends)", 0, 0},
-        {"--quiet", 'q', CLI_FLAG, &c.quiet, NULL, "no line per request on standard error", 0, 0},
+        {"--log", 0, CLI_TEXT, &x.log, "FORM", "a line per request on standard error: text (default), json or off", 0, 0},
+        {"--quiet", 'q', CLI_FLAG, &x.quiet, NULL, "the same as --log off", 0, 0},
+        {"--config", 0, CLI_TEXT, &x.config, "FILE", "more options (default $XDG_CONFIG_HOME/hearth/hearth.conf if it is there): lines name = value", 0, 0},
+        {"--print-config", 0, CLI_FLAG, &x.print, NULL, "print all options as they are in force, as such a file, and end", 0, 0},
         {"--temperature", 0, CLI_FLOAT, &s->temperature, "T", "where a request does not say: how freely to choose (default 0.8)", 0, 2},
         {"--top-k", 0, CLI_INT, &s->top_k, "N", "where a request does not say: among the N likeliest (default 40; 0: off)", 0, 1e6},
         {"--top-p", 0, CLI_FLOAT, &s->top_p, "P", "where a request does not say: among those that make up P (default 0.95; 1: off)", 0, 1},
@@ -213,18 +132,25 @@ int cmd_serve(int argc, char **argv) {
         .about = "Serves models over HTTP: a page to chat with at /, OpenAI's API under /v1 (chat/completions, completions, models),\n"
                  "Anthropic's (/v1/messages), /tokenize, /detokenize, /apply-template, /health and /metrics.\n"
                  "The first model is loaded at once and answers where a request names none; the others are loaded when they are asked for.\n"
+                 "MODEL is a GGUF file or the name of one that hearth pull brought. Options can also stand in a file; those of the command line win.\n"
                  "Without MODEL the default model is served. Listens on this machine only, unless told otherwise.",
         .options = options,
         .more_options = engine_table,
-        .max_args = MOST_MODELS,
+        .max_args = SERVE_MODELS,
     };
-    const char *args[MOST_MODELS];
+    bool seen[sizeof options / sizeof *options + CLI_ENGINE_OPTIONS] = {0};
+    const char *args[SERVE_MODELS];
     int status = 0;
-    int n = cli_parse(&spec, argc, argv, args, &status);
+    int n = cli_parse_seen(&spec, seen, argc, argv, args, &status);
     if (n < 0) return status;
     err e = {0};
-    if (!finish_options(&c, args, n, &e)) status = cli_usage(&spec, &e);
-    else status = serve(&c);
-    buf_free(&c.key_text);
+    if (!take_arguments(&c, &spec, seen, args, n, &e) || !read_config(&spec, seen, &x, &e)) {
+        status = cli_usage(&spec, &e);
+    } else if (x.print) {
+        cli_config_print(&spec, (const char *const[]){"--api-key", "--admin-key", NULL});
+    } else {
+        status = finish_options(&c, &x, &e) ? serve(&c) : cli_usage(&spec, &e);
+    }
+    buf_free(&x.config_text);
     return status;
 }

@@ -6,6 +6,7 @@ int main(int argc, char **argv) {
         {"run", cmd_run, "complete a prompt, streaming"},
         {"chat", cmd_chat, "talk with a model"},
         {"serve", cmd_serve, "answer over HTTP: OpenAI's and Anthropic's APIs, and a page to chat with"},
+        {"pull", cmd_pull, "download a model from a hub"},
         {"bench", cmd_bench, "measure speed, beside the limits of the machine"},
         {"inspect", cmd_inspect, "show what a GGUF file holds"},
         {"quantize", cmd_quantize, "write a GGUF file in another number format"},

@@ -89,7 +89,7 @@ static bool set_switch(const cli_option *o, const char *text, err *e) {
     return true;
 }
 
-static bool set_value(const cli_option *o, const char *text, err *e) {
+bool cli_option_set(const cli_option *o, const char *text, err *e) {
     switch (o->kind) {
     case CLI_TEXT: *(const char **)o->target = text; return true;
     case CLI_LIST: {
@@ -99,6 +99,7 @@ static bool set_value(const cli_option *o, const char *text, err *e) {
         return true;
     }
     case CLI_BYTES: return set_bytes(o, text, e);
+    case CLI_FLAG:
     case CLI_SWITCH: return set_switch(o, text, e);
     default: return set_number(o, text, e);
     }
@@ -107,27 +108,36 @@ static bool set_value(const cli_option *o, const char *text, err *e) {
 /* "-5" and "-0.5" are values, not options. */
 static bool is_option(const char *s) { return s[0] == '-' && s[1] && !(s[1] >= '0' && s[1] <= '9') && s[1] != '.'; }
 
-static bool take_option(const cli_spec *s, int argc, char **argv, int *i, err *e) {
+static bool take_option(const cli_spec *s, bool *seen, int argc, char **argv, int *i, err *e) {
     const char *arg = argv[*i];
     bool is_long = arg[1] == '-';
     const char *equals = is_long ? strchr(arg, '=') : NULL;
     size_t len = equals ? (size_t)(equals - arg) : strlen(arg);
     char letter = is_long ? 0 : arg[1];
     const cli_option *o = find_in(s->options, arg, len, letter);
-    if (!o) o = find_in(s->more_options, arg, len, letter);
+    const cli_option *first = s->options;
+    size_t before = 0;
+    if (!o) {
+        while (first && first[before].name) before++;
+        o = find_in(s->more_options, arg, len, letter);
+        first = s->more_options;
+    }
     if (!o) return err_set(e, HEARTH_ARGUMENT, "unknown option '%.*s': --help lists the known ones", (int)len, arg);
+    if (seen) seen[before + (size_t)(o - first)] = true;
     if (o->kind == CLI_FLAG) {
         if (equals || (letter && arg[2])) return err_set(e, HEARTH_ARGUMENT, "%s takes no value", o->name);
         *(bool *)o->target = true;
         return true;
     }
-    if (equals) return set_value(o, equals + 1, e);
-    if (letter && arg[2]) return set_value(o, arg + 2, e);
+    if (equals) return cli_option_set(o, equals + 1, e);
+    if (letter && arg[2]) return cli_option_set(o, arg + 2, e);
     if (*i + 1 >= argc) return err_set(e, HEARTH_ARGUMENT, "%s needs a value", o->name);
-    return set_value(o, argv[++*i], e);
+    return cli_option_set(o, argv[++*i], e);
 }
 
-int cli_parse(const cli_spec *s, int argc, char **argv, const char **args, int *status) {
+int cli_parse(const cli_spec *s, int argc, char **argv, const char **args, int *status) { return cli_parse_seen(s, NULL, argc, argv, args, status); }
+
+int cli_parse_seen(const cli_spec *s, bool *seen, int argc, char **argv, const char **args, int *status) {
     int n = 0;
     bool options = true;
     err e = {0};
@@ -140,7 +150,7 @@ int cli_parse(const cli_spec *s, int argc, char **argv, const char **args, int *
             *status = 0;
             return -1;
         } else if (options && is_option(arg)) {
-            if (!take_option(s, argc, argv, &i, &e)) break;
+            if (!take_option(s, seen, argc, argv, &i, &e)) break;
         } else if (n >= s->max_args) {
             err_set(&e, HEARTH_ARGUMENT, "unexpected argument '%s'", arg);
             break;

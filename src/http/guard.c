@@ -6,27 +6,14 @@
 
 #include "http/inner.h"
 
-bool http_key_equal(const char *given, size_t n, const char *key) {
-    size_t len = strlen(key);
-    size_t different = n ^ len;
-    for (size_t i = 0; i < n; i++) different |= (size_t)((unsigned char)given[i] ^ (unsigned char)key[len ? i % len : 0]);
-    return different == 0;
-}
-
-static bool has_key(const http_request *r) {
-    const char *const *keys = r->server->o.keys;
-    if (!keys || !keys[0]) return true;
+static const char *given_key(const http_request *r) {
     const char *given = http_header(r, "x-api-key");
-    if (!given) {
-        given = http_header(r, "Authorization");
-        if (!given || strncasecmp(given, "Bearer ", 7) != 0) return false;
-        given += 7;
-        while (*given == ' ') given++;
-    }
-    bool found = false;
-    size_t n = strlen(given);
-    for (; *keys; keys++) found |= http_key_equal(given, n, *keys);
-    return found;
+    if (given) return given;
+    given = http_header(r, "Authorization");
+    if (!given || strncasecmp(given, "Bearer ", 7) != 0) return NULL;
+    given += 7;
+    while (*given == ' ') given++;
+    return given;
 }
 
 bool http_same_origin(const char *origin, const char *host) {
@@ -63,13 +50,33 @@ static bool origin_allowed(const http_request *r, const char *origin) {
 
 /* Without a key, any page that the user's browser shows could use the server: by asking it across sites, or by giving its own name this
  * machine's address. */
-http_trouble guard_check(const http_request *r) {
+static bool is_foreign(const http_request *r) {
     const http_options *o = &r->server->o;
     const char *origin = http_header(r, "Origin"), *host = http_header(r, "Host");
-    bool keyed = o->keys && o->keys[0];
-    if (origin && !http_same_origin(origin, host) && !origin_allowed(r, origin)) return HTTP_FOREIGN;
-    if (!keyed && !o->open && host && !http_host_is_local(host)) return HTTP_FOREIGN;
-    return has_key(r) ? HTTP_FINE : HTTP_NO_KEY;
+    if (origin && !http_same_origin(origin, host) && !origin_allowed(r, origin)) return true;
+    return !keys_asked(o->keys) && !o->open && host && !http_host_is_local(host);
+}
+
+void guard_check(http_request *r) {
+    http_keys *keys = r->server->o.keys;
+    bool looks = strcmp(r->method, "GET") == 0 || strcmp(r->method, "HEAD") == 0 || strcmp(r->method, "OPTIONS") == 0;
+    r->key = keys_find(keys, given_key(r));
+    if (is_foreign(r)) {
+        r->trouble = HTTP_FOREIGN;
+    } else if (keys_asked(keys) && !(r->key && key_opens_api(r->key))) {
+        r->trouble = HTTP_NO_KEY;
+    } else if (r->key && !looks && !key_is_admin(r->key)) {
+        r->retry_s = key_take(keys, r->key, r->began);
+        if (r->retry_s > 0) r->trouble = HTTP_BUSY_KEY;
+    }
+}
+
+int http_retry_s(const http_request *r) { return r->retry_s; }
+const char *http_tenant(const http_request *r) { return r->key ? key_tenant(r->key) : NULL; }
+bool http_is_admin(const http_request *r) { return r->key && key_is_admin(r->key); }
+
+void http_charge(http_request *r, double tokens) {
+    if (r->key) key_charge(r->server->o.keys, r->key, tokens);
 }
 
 void guard_cors(http_request *r, struct MHD_Response *response) {
@@ -77,7 +84,7 @@ void guard_cors(http_request *r, struct MHD_Response *response) {
     if (!origin || http_same_origin(origin, http_header(r, "Host")) || !origin_allowed(r, origin)) return;
     MHD_add_response_header(response, "Access-Control-Allow-Origin", origin);
     MHD_add_response_header(response, "Vary", "Origin");
-    MHD_add_response_header(response, "Access-Control-Expose-Headers", "x-request-id, retry-after");
+    MHD_add_response_header(response, "Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
     if (strcmp(r->method, "OPTIONS") != 0) return;
     const char *wanted = http_header(r, "Access-Control-Request-Headers");
     MHD_add_response_header(response, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
@@ -86,13 +93,10 @@ void guard_cors(http_request *r, struct MHD_Response *response) {
 }
 
 bool guard_address(const http_options *o, const struct sockaddr *address, err *e) {
-    bool loopback = false;
-    if (address->sa_family == AF_INET) {
-        loopback = ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr) >> 24 == 127;
-    } else {
-        const struct in6_addr *six = &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr;
-        loopback = IN6_IS_ADDR_LOOPBACK(six);
-    }
-    if (loopback || o->open || (o->keys && o->keys[0])) return true;
-    return err_set(e, HEARTH_ARGUMENT, "%s can be reached from other machines: ask for a key with --api-key, or say --open to let everyone in", o->host);
+    bool here = address->sa_family == AF_UNIX;
+    if (address->sa_family == AF_INET) here = ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr) >> 24 == 127;
+    if (address->sa_family == AF_INET6) here = IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr);
+    if (here || o->open || keys_asked(o->keys)) return true;
+    return err_set(e, HEARTH_ARGUMENT, "%s can be reached from other machines: ask for a key with --keys or --api-key, or say --open to let everyone in",
+                   o->n_sockets > 0 ? "the socket that was given" : o->host);
 }

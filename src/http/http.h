@@ -11,10 +11,31 @@
 typedef struct http_server http_server;
 typedef struct http_request http_request;
 
+/* ---- keys ---- */
+
+typedef struct http_key {
+    const char *key;
+    const char *tenant;      /* whose it is; NULL: nobody's in particular */
+    double requests, tokens; /* a minute; 0: no limit */
+    bool admin, only_admin;  /* good for what is reserved to administrators too, or for nothing else */
+} http_key;
+typedef struct http_keys http_keys;
+http_keys *http_keys_new(err *e);
+void http_keys_free(http_keys *k);
+bool http_keys_add(http_keys *k, const http_key *key, err *e); /* copied */
+/* A file with lines KEY [tenant=NAME] [requests=N] [tokens=N] [admin]; # begins a comment. */
+bool http_keys_read(http_keys *k, const char *path, err *e);
+bool http_keys_admin(const http_keys *k); /* whether one is an administrator's; k may be NULL */
+
+/* ---- the server ---- */
+
 typedef struct http_options {
     const char *host;           /* a name or an address */
     int port;                   /* 0: any that is free */
-    const char *const *keys;    /* NULL-terminated; a request must bring one of them. NULL or none: no key is asked for */
+    const char *unix_path;      /* listen on this unix socket instead; only its owner may connect. NULL: none */
+    int first_socket, n_sockets; /* or on these, which are open; closed by the server */
+    const char *tls_cert, *tls_key; /* PEM files; NULL: no TLS */
+    http_keys *keys;            /* a request must bring one of them. NULL or none: no key is asked for */
     const char *const *origins; /* NULL-terminated; pages from there may use the server; "*" is any. NULL: only pages of its own */
     bool open;                  /* listen beyond this machine although there is no key */
     size_t max_body;            /* bytes */
@@ -22,14 +43,22 @@ typedef struct http_options {
     int idle_s;                 /* a connection that moves nothing for so long is closed */
     int heartbeat_s;            /* streams say that they live */
     FILE *log;                  /* one line per request; NULL: none */
+    bool log_json;
 } http_options;
 /* 127.0.0.1:8080, 16 MiB, 256 connections, 60 s, 5 s. */
 http_options http_defaults(void);
+/* One more line in the log. */
+void http_log(const http_options *o, const char *sentence);
+
+/* Sockets that systemd opened for this process: how many, and the first of them. They can be asked for once. */
+int http_given_sockets(int *first);
+/* READY=1 or STOPPING=1, when systemd wants to know. */
+void http_tell_systemd(const char *state);
 
 typedef void http_handler(void *user, http_request *r);
 /* Options are copied but for what they point to, which must live as long as the server. */
 http_server *http_start(const http_options *o, http_handler *handler, void *user, err *e);
-int http_port(const http_server *s);
+int http_port(const http_server *s); /* 0: it has none */
 /* No new connections; those that are there go on. */
 void http_quiesce(http_server *s);
 /* Waits until no request is being handled, but not longer. */
@@ -51,9 +80,15 @@ void http_attach(http_request *r, void *thing, void (*release)(void *thing));
 void *http_attached(const http_request *r); /* or NULL */
 
 /* What must be answered with an error before anything else: the body was too large or could not be kept (then there is none), the request comes from a page that may
- * not use the server, or it brings no key where one is asked for (HTTP_NO_KEY; a handler may let it pass). */
-typedef enum http_trouble { HTTP_FINE, HTTP_TOO_LARGE, HTTP_NO_MEMORY, HTTP_FOREIGN, HTTP_NO_KEY } http_trouble;
+ * not use the server, it brings no key where one is asked for, or its key has been used too much (HTTP_NO_KEY and HTTP_BUSY_KEY; a handler may let them pass). */
+typedef enum http_trouble { HTTP_FINE, HTTP_TOO_LARGE, HTTP_NO_MEMORY, HTTP_FOREIGN, HTTP_NO_KEY, HTTP_BUSY_KEY } http_trouble;
 http_trouble http_check(const http_request *r);
+int http_retry_s(const http_request *r); /* HTTP_BUSY_KEY: seconds after which it may be used again; else 0 */
+
+const char *http_tenant(const http_request *r); /* of its key; or NULL */
+bool http_is_admin(const http_request *r);      /* whether its key is an administrator's */
+/* Counts against what its key may use in a minute. Requests themselves are counted when they come, but for those that only look (GET). */
+void http_charge(http_request *r, double tokens);
 
 /* Whether the client closed the connection, or the server is stopping. */
 bool http_gone(const http_request *r);
@@ -80,8 +115,6 @@ bool http_streaming(const http_request *r); /* whether it was called */
 
 /* ---- for tests ---- */
 
-/* Whether the n bytes of given equal key, in a time that does not depend on key. */
-bool http_key_equal(const char *given, size_t n, const char *key);
 /* Whether an Origin header names the host of a Host header. */
 bool http_same_origin(const char *origin, const char *host);
 /* Whether a Host header names this machine by a name that no other site's DNS can take, or any address. */

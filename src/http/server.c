@@ -1,20 +1,13 @@
-/* server.c: the server on libmicrohttpd: collects requests, sends replies, feeds streams, writes the log. */
-#include <errno.h>
+/* server.c: the server on libmicrohttpd: collects requests, sends replies, feeds streams. */
 #include <inttypes.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <stdarg.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "http/inner.h"
-
-enum { HEADER_BYTES = 64 << 10 };
 
 http_options http_defaults(void) {
     return (http_options){.host = "127.0.0.1", .port = 8080, .max_body = 16u << 20, .max_connections = 256, .idle_s = 60, .heartbeat_s = 5};
@@ -45,30 +38,15 @@ bool http_gone(const http_request *r) {
     if (r->server->stopping) return true;
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     if (!info) return true;
-    char byte;
-    ssize_t n = recv(info->connect_fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+    /* Also when there is something left to read, such as the good-bye of TLS. */
+    struct pollfd p = {.fd = info->connect_fd, .events = POLLRDHUP};
+    return poll(&p, 1, 0) != 0;
 }
 
 /* The library counts only bytes moved as activity: a long answer must not look like an idle client. */
 static void refresh_timeout(http_request *r) {
     MHD_set_connection_option(r->connection, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
     MHD_set_connection_option(r->connection, MHD_CONNECTION_OPTION_TIMEOUT, (unsigned)r->server->o.idle_s);
-}
-
-void http_note(http_request *r, const char *name, const char *format, ...) {
-    char value[256];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(value, sizeof value, format, args);
-    va_end(args);
-    bool plain = value[0] != 0;
-    for (const char *c = value; *c; c++) plain = plain && *c > ' ' && *c != '"' && *c != '=';
-    char quoted[600];
-    err_quote(quoted, sizeof quoted, value, strlen(value));
-    for (char *c = quoted; *c; c++)
-        if (*c == '"') *c = '\'';
-    buf_addf(&r->notes, NULL, plain ? " %s=%s" : " %s=\"%s\"", name, quoted);
 }
 
 /* ---- the reply ---- */
@@ -84,7 +62,7 @@ void http_reply_header(http_request *r, const char *name, const char *value) {
 static void queue(http_request *r, int status, const char *type, struct MHD_Response *response) {
     if (!response) return; /* without a reply the connection is closed */
     if (type) MHD_add_response_header(response, "Content-Type", type);
-    MHD_add_response_header(response, "x-request-id", r->id);
+    MHD_add_response_header(response, "X-Request-Id", r->id);
     for (int i = 0; i < r->n_headers; i++)
         if (r->headers[i][0] && r->headers[i][1]) MHD_add_response_header(response, r->headers[i][0], r->headers[i][1]);
     guard_cors(r, response);
@@ -162,21 +140,6 @@ static http_request *request_new(http_server *s, struct MHD_Connection *c, const
     return r;
 }
 
-static void write_log(const http_request *r, bool whole) {
-    FILE *f = r->server->o.log;
-    if (!f) return;
-    char when[32], path[200];
-    struct timespec now;
-    struct tm tm;
-    clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &tm);
-    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &tm);
-    err_quote(path, sizeof path, r->path, strlen(r->path));
-    fprintf(f, "%s.%03ldZ id=%s method=%.10s path=\"%s\" status=%d ms=%.1f bytes=%" PRIu64 "%s%s\n", when, now.tv_nsec / 1000000, r->id, r->method, path, r->status,
-            (double)(clock_ns() - r->began) * 1e-6, r->sent, whole ? "" : " aborted=1", r->notes.data ? r->notes.data : "");
-    fflush(f);
-}
-
 static void on_completed(void *user, struct MHD_Connection *c, void **context, enum MHD_RequestTerminationCode code) {
     (void)user;
     (void)c;
@@ -185,7 +148,7 @@ static void on_completed(void *user, struct MHD_Connection *c, void **context, e
     *context = NULL;
     if (r->streams) r->events.done(r->events.user, r);
     if (r->release) r->release(r->attached);
-    write_log(r, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
+    log_request(r, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
     for (int i = 0; i < r->n_headers; i++) mem_free(r->headers[i][0]), mem_free(r->headers[i][1]);
     buf_free(&r->body);
     buf_free(&r->notes);
@@ -214,13 +177,14 @@ static enum MHD_Result on_access(void *user, struct MHD_Connection *c, const cha
         r = *context = request_new(s, c, url, method);
         if (!r) return MHD_NO;
         const char *length = http_header(r, "Content-Length");
-        r->trouble = guard_check(r);
+        guard_check(r);
         if (!length || strtoull(length, NULL, 10) <= s->o.max_body) return MHD_YES;
         /* Answered before the body is sent; the connection ends with it. */
         if (r->trouble != HTTP_FOREIGN) r->trouble = HTTP_TOO_LARGE;
     } else if (*size > 0) {
         err e = {0};
-        if (r->trouble == HTTP_FINE && !buf_add(&r->body, data, *size, &e)) {
+        bool wanted = r->trouble == HTTP_FINE || (r->trouble == HTTP_NO_KEY && http_is_admin(r));
+        if (wanted && !buf_add(&r->body, data, *size, &e)) {
             r->trouble = e.code == HEARTH_MEMORY ? HTTP_NO_MEMORY : HTTP_TOO_LARGE;
             buf_free(&r->body);
         }
@@ -231,48 +195,21 @@ static enum MHD_Result on_access(void *user, struct MHD_Connection *c, const cha
     return r->replied ? MHD_YES : MHD_NO;
 }
 
-static bool listen_on(http_server *s, const struct addrinfo *a, err *e) {
-    if (!guard_address(&s->o, a->ai_addr, e)) return false;
-    unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL | MHD_USE_ITC;
-    if (a->ai_family == AF_INET6) flags |= MHD_USE_IPv6;
-    errno = 0;
-    s->daemon = MHD_start_daemon(flags, (uint16_t)s->o.port, NULL, NULL, on_access, s, MHD_OPTION_SOCK_ADDR, a->ai_addr, MHD_OPTION_NOTIFY_COMPLETED,
-                                 on_completed, s, MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->o.max_connections, MHD_OPTION_CONNECTION_TIMEOUT,
-                                 (unsigned)s->o.idle_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_BYTES, MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u,
-                                 MHD_OPTION_LISTEN_BACKLOG_SIZE, 128u, MHD_OPTION_END);
-    if (!s->daemon)
-        return err_set(e, HEARTH_IO, "cannot listen on %s port %d: %s", s->o.host, s->o.port, errno ? strerror(errno) : "the address may be in use");
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_BIND_PORT);
-    s->port = info ? info->port : s->o.port;
-    return true;
-}
-
 http_server *http_start(const http_options *o, http_handler *handler, void *user, err *e) {
     http_server *s = mem_zalloc(1, sizeof *s, e);
     if (!s) return NULL;
     s->o = *o;
     s->handler = handler;
     s->user = user;
-    s->listener = -1;
     if (getrandom(&s->run, sizeof s->run, 0) != sizeof s->run) s->run = clock_ns();
-    char port[16];
-    snprintf(port, sizeof port, "%d", o->port);
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
-    struct addrinfo *found = NULL;
-    int problem = getaddrinfo(o->host, port, &hints, &found);
-    bool ok = problem == 0 || err_set(e, HEARTH_ARGUMENT, "the address of '%s' is not known: %s", o->host, gai_strerror(problem));
-    ok = ok && listen_on(s, found, e);
-    if (found) freeaddrinfo(found);
-    if (ok) return s;
-    mem_free(s);
+    if (listen_start(s, on_access, on_completed, e)) return s;
+    http_stop(s);
     return NULL;
 }
 
 int http_port(const http_server *s) { return s->port; }
 
-void http_quiesce(http_server *s) {
-    if (s->listener < 0) s->listener = MHD_quiesce_daemon(s->daemon);
-}
+void http_quiesce(http_server *s) { listen_quiesce(s); }
 
 void http_settle(http_server *s, uint64_t limit_ns) {
     uint64_t until = clock_ns() + limit_ns;
@@ -281,9 +218,6 @@ void http_settle(http_server *s, uint64_t limit_ns) {
 
 void http_stop(http_server *s) {
     if (!s) return;
-    http_quiesce(s);
-    s->stopping = true;
-    MHD_stop_daemon(s->daemon);
-    if (s->listener >= 0) close(s->listener);
+    listen_stop(s);
     mem_free(s);
 }

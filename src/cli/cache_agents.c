@@ -173,8 +173,9 @@ static json_t *bundle_json(const bundle_info *i, const char *file) {
 }
 
 static int finish_bundle(agents_command *c, bool ok, const bundle_info *i, const char *file, const char *verb) {
-    char size[32];
-    if (ok && !c->json) printf("%s %s %s: %zu tokens, %zu blocks, %s; model %.8s\n", i->name, verb, file, i->tokens, i->blocks, cli_bytes(size, i->bytes), i->model);
+    char size[32], name[300];
+    err_quote(name, sizeof name, ok ? i->name : "", ok ? strlen(i->name) : 0);
+    if (ok && !c->json) printf("%s %s %s: %zu tokens, %zu blocks, %s; model %.8s\n", name, verb, file, i->tokens, i->blocks, cli_bytes(size, i->bytes), i->model);
     if (ok && !c->json && i->missing) printf("%zu blocks are missing: they are computed again when the agent goes on\n", i->missing);
     return cache_finish(c, ok ? bundle_json(i, file) : NULL);
 }

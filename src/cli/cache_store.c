@@ -4,48 +4,22 @@
 #include <string.h>
 
 #include "cli/cache.h"
-#include "store/blockfile.h"
+#include "store/verify.h"
 
 /* ---- verify ---- */
 
-static void report(agents_command *c, const char *path, const err *why) {
-    if (why->code == HEARTH_OK) {
-        c->n++;
-        return;
-    }
-    /* What cannot be read now may be readable later; what is wrong stays wrong. */
-    bool moved = why->code == HEARTH_FORMAT && shelf_set_aside(c->shelf, path, why->text, NULL);
-    c->n_bad++;
-    c->status = 1;
-    if (c->json) json_array_append_new(c->list, json_pack("{s:s, s:s, s:b}", "path", path, "trouble", why->text, "set_aside", (int)moved));
-    else printf("DAMAGED  %s: %s%s\n", path, why->text, moved ? "; set aside" : "");
-}
-
-static void progress(agents_command *c, uint64_t bytes) {
+static bool report(void *user, const char *path, uint64_t bytes, const err *why, bool set_aside) {
+    agents_command *c = user;
     c->bytes += bytes;
     if (!c->json) cli_progress(NULL, "checking", c->bytes < c->of_bytes ? c->bytes : c->of_bytes, c->of_bytes);
-}
-
-static bool verify_block(void *user, const shelf_key *key, uint64_t bytes) {
-    agents_command *c = user;
-    err why = {0};
-    char *path = shelf_block_path(c->shelf, key, &c->e);
-    if (!path) return false;
-    blockfile_verify(path, key, &why);
-    report(c, path, &why);
-    mem_free(path);
-    progress(c, bytes);
-    return true;
-}
-
-static bool verify_agent(void *user, const char *path, bool pinned) {
-    (void)pinned;
-    agent_record a;
-    err why = {0};
-    uint64_t bytes = agent_read(path, NULL, &a, &why) ? a.bytes : 0;
-    if (bytes) agent_free(&a);
-    report(user, path, &why);
-    progress(user, bytes);
+    if (why->code == HEARTH_OK) {
+        c->n++;
+        return true;
+    }
+    c->n_bad++;
+    c->status = 1;
+    if (c->json) json_array_append_new(c->list, json_pack("{s:s, s:s, s:b}", "path", path, "trouble", why->text, "set_aside", (int)set_aside));
+    else printf("DAMAGED  %s: %s%s\n", path, why->text, set_aside ? "; set aside" : "");
     return true;
 }
 
@@ -57,8 +31,7 @@ int cache_verify(int argc, char **argv) {
     if (status < 0) return c.status;
     if (status == 0) {
         c.of_bytes = shelf_get_stats(c.shelf).bytes;
-        shelf_blocks(c.shelf, verify_block, &c);
-        shelf_agents(c.shelf, verify_agent, &c, &c.e);
+        shelf_verify(c.shelf, report, &c, &c.e);
         if (!c.json) printf("%zu files are whole, %zu damaged\n", c.n, c.n_bad);
     }
     return cache_finish(&c, status == 0 ? json_pack("{s:I, s:O}", "whole", (json_int_t)c.n, "damaged", c.list) : NULL);

@@ -81,6 +81,22 @@ static bool write_one(store *s, kv_block *b, bool *there, err *e) {
     return ok;
 }
 
+/* Writes a block that another one builds on, if all of it is still in memory. */
+static bool write_above(store *s, kv_block *b, bool *there, err *e) {
+    kv_block_hold(s->cache, b);
+    bool whole = kv_block_take_window(s->cache, b, true), ok = true;
+    *there = false;
+    if (whole) {
+        ok = write_one(s, b, there, e);
+        kv_block_give_window(s->cache, b, KV_READ);
+    }
+    pthread_mutex_lock(&s->lock);
+    s->stats.skipped += !whole;
+    pthread_mutex_unlock(&s->lock);
+    kv_block_drop(s->cache, b);
+    return ok;
+}
+
 /* What was written once may have been evicted since, by another process too: what the block builds on is written again first. A block that is in the tree keeps
  * those above it there. */
 static bool write_block(store *s, kv_block *b, err *e) {
@@ -95,7 +111,8 @@ static bool write_block(store *s, kv_block *b, err *e) {
     }
     if (n == 0) kv_cache_set_durable(s->cache, b);
     bool ok = true, there = true;
-    while (ok && there && n > 0) ok = write_one(s, chain[--n], &there, e);
+    while (ok && there && n > 1) ok = write_above(s, chain[--n], &there, e);
+    if (ok && there && n > 0) ok = write_one(s, b, &there, e);
     mem_free(chain);
     return ok;
 }

@@ -307,6 +307,39 @@ typedef struct hearth_kv_stats {
 } hearth_kv_stats;
 HEARTH_API hearth_kv_stats hearth_engine_kv(const hearth_engine *engine);
 
+/* A self-check of what is on disk: every file is read and compared with its checksum. */
+typedef struct hearth_kv_check {
+    uint64_t whole, damaged, unreadable; /* files; damaged ones are computed again when they are needed */
+    uint64_t set_aside;                  /* of the damaged ones, moved out of the way */
+} hearth_kv_check;
+HEARTH_API bool hearth_engine_kv_check(hearth_engine *engine, hearth_kv_check *out, hearth_error *error);
+
+/* The agents of a tenant as they were last saved. */
+typedef enum hearth_tier {
+    HEARTH_TIER_COLD, /* keys and values must be computed again, or some of them */
+    HEARTH_TIER_WARM, /* they are on disk */
+    HEARTH_TIER_HOT,  /* in memory */
+} hearth_tier;
+typedef struct hearth_agent {
+    const char *name;              /* until the function that got it returns */
+    size_t tokens, blocks;         /* blocks: on disk */
+    uint64_t bytes, block_bytes;   /* on disk: its own, and of blocks, which it may share */
+    hearth_tier tier;
+    int64_t created, used;         /* seconds since 1970 */
+    uint64_t hits;                 /* how often it was opened and something of it was found */
+    bool pinned, this_model;       /* this_model: it belongs to the engine's */
+} hearth_agent;
+/* Calls each for every agent until it returns false. */
+HEARTH_API bool hearth_agents(hearth_engine *engine, const char *tenant, bool (*each)(void *user, const hearth_agent *agent), void *user, hearth_error *error);
+/* A new agent that goes on where another was last saved; HEARTH_ARGUMENT when there is none, or one of the new name already. */
+HEARTH_API bool hearth_agent_fork(hearth_engine *engine, const char *from, const char *to, const char *tenant, hearth_error *error);
+/* What was computed for a pinned agent is never evicted from the disk. */
+HEARTH_API bool hearth_agent_pin(hearth_engine *engine, const char *name, const char *tenant, bool pinned, hearth_error *error);
+/* An agent with all that was computed for it in one file, for another machine with the same model; and from there, under its own name (NULL) or another. The tenant
+ * must be the same on both sides. Every byte is checked on the way in, but not whether keys and values are those that the model computes: import what you trust. */
+HEARTH_API bool hearth_agent_export(hearth_engine *engine, const char *name, const char *tenant, const char *path, hearth_error *error);
+HEARTH_API bool hearth_agent_import(hearth_engine *engine, const char *path, const char *name, const char *tenant, hearth_error *error);
+
 typedef enum hearth_finish {
     HEARTH_FINISH_LENGTH, /* max_tokens or the context is full */
     HEARTH_FINISH_END,    /* the model ended its answer */

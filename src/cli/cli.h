@@ -18,7 +18,7 @@ cli_main cmd_run, cmd_chat, cmd_serve, cmd_pull, cmd_inspect, cmd_quantize, cmd_
 cli_main debug_tokens, debug_text, debug_render, debug_logits, debug_perplexity, debug_decode, debug_encode, debug_replay;
 
 /* Those of `hearth cache` for agents. */
-cli_main cache_ls, cache_show, cache_verify, cache_rm, cache_gc, cache_stats;
+cli_main cache_ls, cache_show, cache_fork, cache_export, cache_import, cache_pin, cache_unpin, cache_verify, cache_rm, cache_gc, cache_stats;
 
 /* Runs argv[1] from a table that ends with a NULL name; --help lists it. program is "hearth" or "hearth debug". */
 int cli_dispatch(const char *program, const cli_command *commands, int argc, char **argv);

@@ -184,6 +184,11 @@ int cmd_cache(int argc, char **argv) {
     static const cli_command commands[] = {
         {"ls", cache_ls, "the agents: conversations kept by name"},
         {"show", cache_show, "all that is known of one agent"},
+        {"fork", cache_fork, "a new agent that goes on where another is"},
+        {"export", cache_export, "an agent in one file, to move it to another machine"},
+        {"import", cache_import, "take an agent from such a file"},
+        {"pin", cache_pin, "never evict what was computed for an agent"},
+        {"unpin", cache_unpin, "evict it again when room is needed"},
         {"verify", cache_verify, "check every byte of agents and blocks against its checksum"},
         {"rm", cache_rm, "forget an agent, or all"},
         {"gc", cache_gc, "delete what is of no use, and the least useful until the rest fits"},

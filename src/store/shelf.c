@@ -379,12 +379,15 @@ bool shelf_there(shelf *s, const shelf_key *key) {
     return true;
 }
 
-bool shelf_has(shelf *s, const shelf_key *key) {
+bool shelf_known(shelf *s, const shelf_key *key) {
     pthread_mutex_lock(&s->lock);
     bool known = table_find(&s->table, &key->name) != NULL;
     pthread_mutex_unlock(&s->lock);
-    return known || shelf_there(s, key); /* another process may have written it since the scan */
+    return known;
 }
+
+/* Another process may have written it since the scan. */
+bool shelf_has(shelf *s, const shelf_key *key) { return shelf_known(s, key) || shelf_there(s, key); }
 
 void shelf_used(shelf *s, const shelf_key *key) {
     uint32_t now = shelf_now(), before = now;

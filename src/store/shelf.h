@@ -4,7 +4,7 @@
  *   agents/AGENT.safetensors                  one agent: its tokens and the tail that fills no block; AGENT is the name with %XX for special bytes, and @TAG for a tenant's
  *   agents/AGENT.lock, agents/AGENT.pin       who has it open; that it and its blocks are never evicted
  *   bad/                                      what did not check out, each with a .why
- *   usage                                     the bytes of all of it, as counted by who held the folder's lock last
+ *   usage, waiting                            the bytes of all of it, as counted by who held the folder's lock last; that someone waits for it
  *
  * Several processes may share the folder: files appear and disappear only as a whole, blocks never change, and only who holds the folder's lock writes, or
  * deletes to make room. All functions may be called from several threads. */
@@ -33,9 +33,11 @@ const char *shelf_folder(const shelf *s);
 /* Scans anew: other processes may have written. */
 bool shelf_scan(shelf *s, err *e);
 
-/* Whether the block is there: by the index, else by a look at the disk. */
+/* Whether the block is there: by the index. */
+bool shelf_known(shelf *s, const shelf_key *key);
+/* The same, else by a look at the disk. */
 bool shelf_has(shelf *s, const shelf_key *key);
-/* The same by a look at the disk: another process may have deleted it. */
+/* By a look at the disk: another process may have deleted it. */
 bool shelf_there(shelf *s, const shelf_key *key);
 /* The path of a block; freed with mem_free. */
 char *shelf_block_path(const shelf *s, const shelf_key *key, err *e);

@@ -9,7 +9,8 @@
 #include "base/clock.h"
 #include "store/shelf_inner.h"
 
-static const double PATIENCE = 5; /* seconds that others may hold the lock; writing a block takes milliseconds */
+/* Seconds: that others may hold the lock (writing a block takes milliseconds), and between two attempts to get it. */
+static const double PATIENCE = 5, POLL = 0.001;
 
 static bool put_usage(shelf *s, uint64_t bytes, bool writing, err *e) {
     char text[64], *path = shelf_join(s->folder, "usage", e);
@@ -29,16 +30,38 @@ static bool get_usage(const shelf *s, uint64_t *bytes) {
     return ok;
 }
 
+static void pause_for(double seconds) { nanosleep(&(struct timespec){.tv_nsec = (long)(seconds * 1e9)}, NULL); }
+
+/* Who writes one block after the other would hardly ever be found without the lock: who has waited for some time asks for a turn with a file, and who is done
+ * then lets others go first. */
+static bool wait_for_lock(shelf *s, int *fd, err *e) {
+    double start = clock_seconds(), waited = 0;
+    char *ask = NULL;
+    bool ok = file_lock(s->folder, fd, e);
+    while (ok && *fd < 0 && waited < PATIENCE) {
+        pause_for(POLL);
+        if (!ask && waited > 4 * POLL && (ask = shelf_join(s->folder, "waiting", NULL)) != NULL) file_put(ask, "\n", 1, NULL);
+        ok = file_lock(s->folder, fd, e);
+        waited = clock_seconds() - start;
+    }
+    if (ask) file_remove(ask, NULL);
+    mem_free(ask);
+    return ok;
+}
+
+static bool others_wait(const shelf *s) {
+    file_id id;
+    char *path = shelf_join(s->folder, "waiting", NULL);
+    bool there = path && file_examine(path, &id, NULL) && id.modified_ns / 1000000000 + (int64_t)PATIENCE >= shelf_now(); /* an older one's process is gone */
+    mem_free(path);
+    return there;
+}
+
 bool room_enter(shelf *s, err *e) {
-    double until = clock_seconds() + PATIENCE;
     uint64_t bytes;
     int fd = -1;
     pthread_mutex_lock(&s->room);
-    bool ok = file_lock(s->folder, &fd, e);
-    while (ok && fd < 0 && clock_seconds() < until) {
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-        ok = file_lock(s->folder, &fd, e);
-    }
+    wait_for_lock(s, &fd, e);
     if (fd >= 0 && get_usage(s, &bytes)) {
         pthread_mutex_lock(&s->lock);
         s->stats.bytes = bytes;
@@ -57,8 +80,9 @@ void room_leave(shelf *s) {
     s->room_fd = -1;
     /* A count that cannot be written leaves the old one, or "writing": both are counted anew sooner or later. */
     put_usage(s, shelf_get_stats(s).bytes, false, NULL);
-    pthread_mutex_unlock(&s->room);
     file_unlock(fd);
+    if (others_wait(s)) pause_for(2 * POLL);
+    pthread_mutex_unlock(&s->room);
 }
 
 static void add_bytes(shelf *s, uint64_t more, uint64_t less) {
@@ -68,6 +92,17 @@ static void add_bytes(shelf *s, uint64_t more, uint64_t less) {
     pthread_mutex_unlock(&s->lock);
 }
 
+/* A part is left for what making room takes itself: an agent's file without its tail is there before the one with it is gone. */
+static uint64_t usable_of(const shelf_stats *s) { return s->budget - s->budget / 32; }
+
+static bool parent_there(shelf *s, const shelf_key *block) {
+    if (!block || !block->index) return true;
+    pthread_mutex_lock(&s->lock);
+    bool there = table_find_start(&s->table, block->parent) != NULL;
+    pthread_mutex_unlock(&s->lock);
+    return there;
+}
+
 bool shelf_reserve(shelf *s, uint64_t bytes, const shelf_key *block, err *e) {
     err why = {0};
     if (!room_enter(s, &why)) {
@@ -75,17 +110,14 @@ bool shelf_reserve(shelf *s, uint64_t bytes, const shelf_key *block, err *e) {
         return false;
     }
     shelf_stats now = shelf_get_stats(s);
-    bool ok = bytes <= now.budget;
+    uint64_t usable = usable_of(&now), most = bytes < usable ? usable - bytes : 0;
+    /* What a block builds on must be there, and stay there, for it to be of use. */
+    bool ok = bytes <= usable && parent_there(s, block);
     /* Somewhat more than is needed, so that the next block does not start over. */
-    uint64_t most = ok ? now.budget - bytes : 0;
     if (ok && now.bytes > most) ok = room_collect(s, most - most / 32, block, e);
     now = shelf_get_stats(s);
-    ok = ok && bytes <= now.budget && now.bytes <= now.budget - bytes;
-    if (ok && block && block->index) {
-        pthread_mutex_lock(&s->lock);
-        ok = table_find_start(&s->table, block->parent) != NULL;
-        pthread_mutex_unlock(&s->lock);
-    }
+    usable = usable_of(&now);
+    ok = ok && bytes <= usable && now.bytes <= usable - bytes && parent_there(s, block);
     if (ok) add_bytes(s, bytes, 0);
     if (ok && put_usage(s, now.bytes + bytes, true, e)) return true;
     if (ok) add_bytes(s, 0, bytes);

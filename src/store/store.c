@@ -47,12 +47,10 @@ static void warn(store *s, const char *format, const char *a, const char *b) {
 
 static shelf_key key_of(const kv_block *b) { return shelf_key_make(&b->name, &b->parent->name, b->index); }
 
-static bool write_block(store *s, kv_block *b, err *e) {
+/* *there: it is on disk now; false without a failure when there is no room for it. */
+static bool write_one(store *s, kv_block *b, bool *there, err *e) {
     const shelf_key key = key_of(b);
-    if (shelf_there(s->shelf, &key)) {
-        kv_cache_set_durable(s->cache, b);
-        return true;
-    }
+    *there = false;
     tensor_header h = {0};
     char *path = shelf_block_path(s->shelf, &key, e);
     bool ok = path && blockfile_header(&h, s->layout, s->model, &key, &b->parent->name, e);
@@ -70,6 +68,7 @@ static bool write_block(store *s, kv_block *b, err *e) {
         ok = shelf_make_folder(s->shelf, &key, e) && blockfile_write(path, &h, b, e);
         shelf_put_done(s->shelf, &key, bytes, ok);
         if (ok) kv_cache_set_durable(s->cache, b);
+        *there = ok;
         double took = clock_seconds() - start;
         pthread_mutex_lock(&s->lock);
         if (ok) s->stats.written_blocks++, s->stats.written_bytes += bytes;
@@ -79,6 +78,42 @@ static bool write_block(store *s, kv_block *b, err *e) {
     }
     buf_free(&h.text);
     mem_free(path);
+    return ok;
+}
+
+/* Writes a block that another one builds on, if all of it is still in memory. */
+static bool write_above(store *s, kv_block *b, bool *there, err *e) {
+    kv_block_hold(s->cache, b);
+    bool whole = kv_block_take_window(s->cache, b, true), ok = true;
+    *there = false;
+    if (whole) {
+        ok = write_one(s, b, there, e);
+        kv_block_give_window(s->cache, b, KV_READ);
+    }
+    pthread_mutex_lock(&s->lock);
+    s->stats.skipped += !whole;
+    pthread_mutex_unlock(&s->lock);
+    kv_block_drop(s->cache, b);
+    return ok;
+}
+
+/* What was written once may have been evicted since, by another process too: what the block builds on is written again first. A block that is in the tree keeps
+ * those above it there. */
+static bool write_block(store *s, kv_block *b, err *e) {
+    shelf_key key = key_of(b);
+    kv_block **chain = mem_alloc((size_t)b->index + 1, sizeof *chain, e);
+    size_t n = 0;
+    if (!chain) return false;
+    for (kv_block *x = b; x && x->data && !shelf_there(s->shelf, &key); x = x->parent) {
+        chain[n++] = x;
+        if (x->index == 0 || !x->parent->parent) break;
+        key = key_of(x->parent);
+    }
+    if (n == 0) kv_cache_set_durable(s->cache, b);
+    bool ok = true, there = true;
+    while (ok && there && n > 1) ok = write_above(s, chain[--n], &there, e);
+    if (ok && there && n > 0) ok = write_one(s, b, &there, e);
+    mem_free(chain);
     return ok;
 }
 
@@ -229,7 +264,9 @@ static void enqueue(store *s, job *j) {
 }
 
 bool store_put(store *s, kv_block *b) {
-    if (!b->in_tree || b->n_tokens != KV_BLOCK || kv_cache_durable(s->cache, b)) return true;
+    if (!b->in_tree || b->n_tokens != KV_BLOCK) return true;
+    const shelf_key key = key_of(b);
+    if (kv_cache_durable(s->cache, b) && shelf_known(s->shelf, &key)) return true;
     job *j = mem_zalloc(1, sizeof *j, NULL);
     pthread_mutex_lock(&s->lock);
     bool take = j && s->queued_bytes + s->layout->block_bytes <= s->o.queue_bytes && (!s->stats.degraded || clock_seconds() >= s->retry_at) && kv_block_take_window(s->cache, b, true);

@@ -23,13 +23,15 @@ static inline void take_warning(void *user, const char *sentence) {
     snprintf(h->warning, sizeof h->warning, "%s", sentence);
 }
 
-static inline bool open_house(house *h, const char *folder, uint64_t disk, err *e) {
+static inline bool open_house_with(house *h, const char *folder, uint64_t disk, uint64_t memory, err *e) {
     *h = (house){.layout = small_layout()};
-    h->cache = kv_cache_new(&h->layout, 1 << 30, e);
-    store_options o = {.folder = folder, .disk = disk, .warn = take_warning, .warn_user = h, .retry_seconds = 0.01};
+    h->cache = kv_cache_new(&h->layout, memory, e);
+    store_options o = {.folder = folder, .disk = disk, .queue_bytes = memory / 4, .warn = take_warning, .warn_user = h, .retry_seconds = 0.01};
     h->store = h->cache ? store_open(&o, h->cache, &h->layout, "0123456789abcdef", e) : NULL;
     return h->store != NULL;
 }
+
+static inline bool open_house(house *h, const char *folder, uint64_t disk, err *e) { return open_house_with(h, folder, disk, 1 << 30, e); }
 
 static inline void close_house(house *h) {
     store_close(h->store);

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "store/blockfile.h"
+#include "store/bundle.h"
 #include "store/store.h"
 #include "unit/store_house.h"
 
@@ -53,36 +54,48 @@ static void comes_back_after_a_restart(void **state) {
     close_house(&h);
 }
 
-/* The rules that the format's reference reader enforces, and the alignment that attention wants. */
-static void check_safetensors(const char *path) {
+/* The published rules of the format, by a reader that knows nothing of hearth, and the alignment that attention wants. Returns the number of tensors. */
+static size_t check_safetensors(const char *path) {
+    static const struct {
+        const char *name;
+        size_t bytes;
+    } types[] = {{"BOOL", 1}, {"U8", 1}, {"I8", 1}, {"I16", 2}, {"U16", 2}, {"F16", 2}, {"BF16", 2}, {"I32", 4}, {"U32", 4}, {"F32", 4}, {"F64", 8}, {"I64", 8}, {"U64", 8}};
     buf b = slurp(path);
-    uint64_t n;
-    memcpy(&n, b.data, 8);
-    assert_true(b.len >= 8 + n && (8 + n) % 64 == 0 && b.data[8] == '{');
+    uint64_t n = 0;
+    assert_true(b.len >= 8);
+    for (int i = 0; i < 8; i++) n |= (uint64_t)(uint8_t)b.data[i] << (8 * i);
+    assert_true(n <= 100000000 && b.len >= 8 + n && (8 + n) % 64 == 0 && b.data[8] == '{');
     json_t *root = json_loadb(b.data + 8, n, JSON_REJECT_DUPLICATES, NULL);
     assert_non_null(root);
-    const char *name;
-    json_t *t;
-    size_t covered = 0;
+    const char *name, *key;
+    json_t *t, *value;
+    size_t covered = 0, n_tensors = 0;
     json_object_foreach(root, name, t) {
         if (strcmp(name, "__metadata__") == 0) {
-            const char *key;
-            json_t *value;
             json_object_foreach(t, key, value) assert_true(json_is_string(value));
             continue;
         }
+        assert_true(json_object_size(t) == 3 && *name);
         json_t *offsets = json_object_get(t, "data_offsets"), *shape = json_object_get(t, "shape");
         const char *type = json_string_value(json_object_get(t, "dtype"));
-        size_t from = (size_t)json_integer_value(json_array_get(offsets, 0)), to = (size_t)json_integer_value(json_array_get(offsets, 1));
-        size_t want = strcmp(type, "U8") == 0 ? 1 : strcmp(type, "F16") == 0 ? 2 : 4;
-        for (size_t i = 0; i < json_array_size(shape); i++) want *= (size_t)json_integer_value(json_array_get(shape, i));
+        assert_true(json_array_size(offsets) == 2 && json_is_array(shape) && type);
+        size_t from = (size_t)json_integer_value(json_array_get(offsets, 0)), to = (size_t)json_integer_value(json_array_get(offsets, 1)), want = 0;
+        for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+            if (strcmp(types[i].name, type) == 0) want = types[i].bytes;
+        if (!want) fail_msg("%s: %s has the type %s, which the format does not know", path, name, type);
+        for (size_t i = 0; i < json_array_size(shape); i++) {
+            assert_true(json_is_integer(json_array_get(shape, i)) && json_integer_value(json_array_get(shape, i)) >= 0);
+            want *= (size_t)json_integer_value(json_array_get(shape, i));
+        }
         assert_int_equal(to - from, want);
         assert_int_equal(from, covered); /* jansson keeps the order of the file */
         covered = to;
+        n_tensors++;
     }
     assert_int_equal(covered, b.len - 8 - n);
     json_decref(root);
     buf_free(&b);
+    return n_tensors;
 }
 
 static void files_are_safetensors(void **state) {
@@ -99,8 +112,15 @@ static void files_are_safetensors(void **state) {
     close_house(&h);
     paths blocks = files_of(folder, "blocks"), agents = files_of(folder, "agents");
     assert_int_equal(blocks.n, 2);
-    for (size_t i = 0; i < blocks.n; i++) check_safetensors(blocks.items[i]);
-    for (size_t i = 0; i < agents.n; i++) check_safetensors(agents.items[i]);
+    for (size_t i = 0; i < blocks.n; i++) assert_int_equal(check_safetensors(blocks.items[i]), 4); /* two layers, one of them with shared values; tokens */
+    for (size_t i = 0; i < agents.n; i++) assert_int_equal(check_safetensors(agents.items[i]), 5);
+    bundle_info info;
+    char path[700];
+    snprintf(path, sizeof path, "%s.bundle", folder);
+    shelf *s = shelf_open(folder, SHELF_AUTO, &e);
+    assert_true(s && bundle_export(s, "quote\"\xc3\xa9", NULL, path, &info, &e));
+    assert_int_equal(check_safetensors(path), 3);
+    shelf_close(s);
     free_paths(&blocks), free_paths(&agents);
 }
 

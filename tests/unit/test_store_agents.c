@@ -291,6 +291,81 @@ static void blocks_of_other_tokens_are_refused(void **state) {
     close_house(&h);
 }
 
+/* ---- hearth cache ---- */
+
+static buf out, errors;
+
+static int hearth_cache(const char *const *args) {
+    const char *argv[20] = {hearth_program(), "cache"};
+    int n = 2;
+    for (; args[n - 2]; n++) argv[n] = args[n - 2];
+    out.len = errors.len = 0;
+    int status = run_program(argv, NULL, 0, &out, &errors, 60);
+    buf_add(&out, "", 0, NULL), buf_add(&errors, "", 0, NULL);
+    return status;
+}
+#define CACHE(...) hearth_cache((const char *[]){__VA_ARGS__, NULL})
+
+static json_t *output(void) {
+    json_t *o = json_loadb(out.data, out.len, 0, NULL);
+    if (!o) fail_msg("no JSON in '%s'; stderr: %s", out.data, errors.data);
+    return o;
+}
+
+static int64_t number(const json_t *o, const char *name) { return json_integer_value(json_object_get(o, name)); }
+
+static void commands_manage_agents(void **state) {
+    (void)state;
+    house h;
+    err e = {0};
+    char *here = fresh_folder(), *there = fresh_folder();
+    assert_true(open_house(&h, here, SHELF_AUTO, &e));
+    make_agent(&h, "a", 1, 300);
+    close_house(&h);
+    assert_int_equal(CACHE("fork", "a", "b", "--store-dir", here), 0);
+    assert_int_equal(CACHE("fork", "a", "b", "--store-dir", here), 1);
+    assert_non_null(strstr(errors.data, "already"));
+    assert_int_equal(CACHE("fork", "a", "--store-dir", here), 2);
+    assert_int_equal(CACHE("pin", "b", "--store-dir", here, "--json"), 0);
+    assert_int_equal(CACHE("pin", "c", "--store-dir", here), 1);
+    assert_int_equal(CACHE("export", "b", bundle_path(), "--store-dir", here, "--json"), 0);
+    json_t *o = output();
+    assert_true(number(o, "tokens") == 300 && number(o, "blocks") == 4 && number(o, "missing") == 0);
+    json_decref(o);
+    assert_int_equal(CACHE("export", "nobody", bundle_path(), "--store-dir", here), 1);
+    assert_int_equal(CACHE("import", bundle_path(), "--store-dir", there), 0);
+    assert_int_equal(CACHE("import", bundle_path(), "--store-dir", there), 1);
+    assert_int_equal(CACHE("import", bundle_path(), "c", "--store-dir", there, "--json"), 0);
+    assert_int_equal(CACHE("import", "/dev/null", "--store-dir", there), 1);
+    assert_int_equal(CACHE("ls", "--store-dir", here, "--json"), 0);
+    o = output();
+    const json_t *list = json_object_get(o, "agents");
+    assert_int_equal(json_array_size(list), 2);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *a = json_array_get(list, i);
+        bool is_b = strcmp(json_string_value(json_object_get(a, "name")), "b") == 0;
+        assert_true(number(a, "tokens") == 300 && number(a, "blocks") == 4 && number(a, "hits") == 0);
+        assert_string_equal(json_string_value(json_object_get(a, "tier")), "warm");
+        assert_int_equal(json_is_true(json_object_get(a, "pinned")), is_b);
+    }
+    json_decref(o);
+    assert_int_equal(CACHE("unpin", "b", "--store-dir", here), 0);
+    assert_int_equal(CACHE("stats", "--store-dir", here, "--json"), 0);
+    o = output();
+    assert_true(number(o, "agents") == 2 && number(o, "pinned") == 0 && number(o, "blocks") == 4 && number(o, "tokens") == 600);
+    assert_int_equal(number(o, "bytes"), number(o, "block_bytes") + number(o, "agent_bytes"));
+    json_decref(o);
+    assert_int_equal(CACHE("rm", "b", "--store-dir", here), 0);
+    assert_int_equal(CACHE("verify", "--store-dir", there, "--json"), 0);
+    o = output();
+    assert_int_equal(number(o, "whole"), 6);
+    json_decref(o);
+    assert_int_equal(CACHE("gc", "--kv-disk", "0", "--store-dir", there), 0); /* texts stay, and so do their names */
+    assert_int_equal(CACHE("ls", "--store-dir", there), 0);
+    assert_non_null(strstr(out.data, "0 of     4 blocks"));
+    assert_non_null(strstr(out.data, "cold"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forks_are_names_for_the_same_blocks),
@@ -299,6 +374,7 @@ int main(void) {
         cmocka_unit_test(moves_to_another_store),
         cmocka_unit_test(tenants_stay_apart_when_moved),
         cmocka_unit_test(every_damaged_byte_is_refused),
+        cmocka_unit_test(commands_manage_agents),
         cmocka_unit_test(blocks_of_other_tokens_are_refused),
     };
     return cmocka_run_group_tests(tests, make_base, remove_base);

@@ -184,6 +184,59 @@ static void models_do_not_mix(void **state) {
     hearth_engine_close(en);
 }
 
+static bool take_agent(void *user, const hearth_agent *a) {
+    ((hearth_agent *)user)[strcmp(a->name, "copy") == 0] = *a;
+    return true;
+}
+
+static void agents_are_managed(void **state) {
+    (void)state;
+    err e = {0};
+    char path[700];
+    snprintf(path, sizeof path, "%s.bundle", folder);
+    hearth_engine *en = open_with(1, true, "ref");
+    hearth_session *s = open_agent(en, "a", NULL);
+    say(s, 3, 300);
+    hearth_session_free(s);
+    assert_true(hearth_agent_fork(en, "a", "copy", NULL, &e));
+    assert_false(hearth_agent_fork(en, "a", "copy", NULL, &e));
+    assert_int_equal(e.code, HEARTH_ARGUMENT);
+    assert_true(hearth_agent_pin(en, "copy", NULL, true, &e));
+    assert_false(hearth_agent_pin(en, "nobody", NULL, true, &e));
+    hearth_session_free(open_agent(en, "a", NULL));
+    hearth_agent seen[2] = {0};
+    assert_true(hearth_agents(en, NULL, take_agent, seen, &e));
+    for (int i = 0; i < 2; i++) assert_true(seen[i].tokens == 300 && seen[i].blocks == 4 && seen[i].tier == HEARTH_TIER_HOT && seen[i].this_model && seen[i].block_bytes > 0);
+    assert_true(!seen[0].pinned && seen[1].pinned);
+    assert_true(hearth_agent_export(en, "a", NULL, path, &e));
+    hearth_session *alone = hearth_session_new(en, &e);
+    say(alone, 3, 310);
+    /* On another machine. */
+    start_folder(NULL);
+    hearth_engine *other = open_with(1, true, "ref");
+    assert_true(hearth_agent_import(other, path, "copy", NULL, &e));
+    assert_true(hearth_agents(other, NULL, take_agent, seen, &e) && seen[1].tier == HEARTH_TIER_WARM && !seen[1].pinned);
+    s = open_agent(other, "copy", NULL);
+    assert_int_equal(hearth_engine_kv(other).tokens_loaded, 256);
+    int32_t ids[10];
+    for (int i = 0; i < 10; i++) ids[i] = (3 + (300 + i) * 7) % 250;
+    assert_true(hearth_session_append(s, ids, 10, &e));
+    same_logits(s, alone);
+    hearth_session_free(s), hearth_session_free(alone);
+    hearth_kv_check check;
+    assert_true(hearth_engine_kv_check(other, &check, &e) && check.whole == 5 && !check.damaged && !check.unreadable);
+    hearth_kv_stats k = hearth_engine_kv(other);
+    assert_true(k.warm_hits == 1 && k.warm_saved_seconds >= 0 && k.longest_load > 0 && k.saves > 0 && k.save_seconds > 0 && k.longest_save <= k.save_seconds);
+    hearth_engine_close(other);
+    /* Another model does not take it up. */
+    hearth_engine *stranger = open_with(2, true, "ref");
+    assert_true(hearth_agents(stranger, NULL, take_agent, seen, &e) && !seen[1].this_model);
+    assert_null(hearth_session_open(stranger, "copy", NULL, &e));
+    assert_true(strstr(e.text, "another model") != NULL);
+    hearth_engine_close(stranger);
+    hearth_engine_close(en);
+}
+
 static void refuses_in_words(void **state) {
     (void)state;
     err e = {0};
@@ -243,7 +296,7 @@ static void bears_any_failing_allocation(void **state) {
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup(f, start_folder)
     const struct CMUnitTest tests[] = {
-        TEST(finds_prefixes_of_other_sessions), TEST(forks_are_independent), TEST(agents_go_on), TEST(models_do_not_mix), TEST(refuses_in_words),
+        TEST(finds_prefixes_of_other_sessions), TEST(forks_are_independent), TEST(agents_go_on), TEST(models_do_not_mix), TEST(agents_are_managed), TEST(refuses_in_words),
         TEST(bears_any_failing_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, remove_base);

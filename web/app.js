@@ -343,6 +343,11 @@ async function watchAgents() {
 }
 
 addEventListener("pagehide", saveLocal);
+addEventListener("storage", (e) => {
+  if (e.key !== "hearth.branches") return;
+  readBook((id) => runs.has(id));
+  show();
+});
 setInterval(() => { if (runs.size) saveLocal(); }, 2000);
 // The "Reading" of a long prompt appears while nothing else happens.
 setInterval(() => { for (const run of runs.values()) if (run.branch === current && !run.message.content) updateMessage(current, current.messages.indexOf(run.message)); }, 1000);

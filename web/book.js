@@ -36,17 +36,26 @@ export function chain(messages) {
 
 // ---- keeping ----
 
+// Other pages of this browser keep theirs in the same place: only what this one knows better is changed.
+const gone = new Set();
 export function saveLocal() {
-  const out = {};
-  for (const b of branches.values()) if (b.local && b.messages?.length) out[b.id] = { messages: b.messages, changed: b.changed };
+  const out = readLocal();
+  for (const b of branches.values()) {
+    if (b.local && b.messages?.length && !(out[b.id]?.changed > b.changed)) out[b.id] = { messages: b.messages, changed: b.changed };
+    else if (!b.local && b.messages) delete out[b.id];
+  }
+  for (const id of gone) delete out[id];
   return writeLocal(out);
 }
 
-export function readBook() {
+// What another page has changed meanwhile comes in; what this one is busy with stays.
+export function readBook(busy = () => false) {
   for (const [id, { messages, changed }] of Object.entries(readLocal())) {
-    // What was being answered when the page went away has no end.
-    for (const m of messages) if (m.note && (m.note.state || (m.role === "assistant" && !m.note.finish && !m.note.problem))) m.note = { ...m.note, state: undefined, finish: "interrupted" };
-    branches.set(id, { id, messages, agent: null, local: true, changed });
+    const b = branches.get(id) ?? { id, messages: null, agent: null, local: true, changed: 0 };
+    if (gone.has(id) || b.changed >= changed || busy(id)) continue;
+    // What was being answered when its page went away has no end.
+    for (const m of messages) if (m.note?.state) m.note = { ...m.note, state: undefined, finish: "interrupted" };
+    branches.set(id, Object.assign(b, { messages, changed, local: true }));
   }
 }
 
@@ -192,6 +201,7 @@ export async function act(branch, what, body) {
 export async function remove(list) {
   for (const b of list) {
     branches.delete(b.id);
+    gone.add(b.id);
     if (b.agent) {
       await request("v1/agents/" + encodeURIComponent(b.id), { method: "DELETE" }).catch((problem) => {
         if (!(problem instanceof Refused && problem.status === 404)) throw problem;

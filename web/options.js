@@ -63,7 +63,8 @@ export function toggleOptions(open = panel.hidden) {
   if (panel.hidden === !open) return;
   panel.hidden = !open;
   $("open-options").setAttribute("aria-expanded", String(open));
-  if (open) form.elements.system.focus({ preventScroll: true });
+  // On a phone, focus on the text would bring up the keyboard.
+  if (open) (matchMedia("(pointer: coarse)").matches ? $("close-options") : form.elements.system).focus({ preventScroll: true });
   else $("open-options").focus();
 }
 $("open-options").addEventListener("click", () => toggleOptions());

@@ -114,12 +114,18 @@ function row(family, open) {
   return element("li", [name, more], { class: open ? "open" : null, "data-id": family.id });
 }
 
+// For who is here for the first time.
+function hint() {
+  const lines = agents.known ? Object.entries(tiers).map(([name, text]) => element("p", [element("span", null, { class: "tier " + name, "aria-hidden": "true" }), `${name}: ${text}`])) : [];
+  return [element("p", "Conversations will be listed here" + (lines.length ? ", with where they are kept:" : ".")), ...lines];
+}
+
 let shownKey = "";
 export function showSide(current) {
   const wanted = filter.toLowerCase(), all = families();
   const list = wanted ? all.filter((f) => f.title.toLowerCase().includes(wanted) || f.id.toLowerCase().includes(wanted)) : all;
   const own = current ? familyOf(current.id) : null;
-  const key = JSON.stringify([own, wanted, list.map((f) => [f.id, f.title, f.tier, detail(f), f.pinned, f.running, day(f.used), f.branches.some((b) => runs.has(b.id))])]);
+  const key = JSON.stringify([own, wanted, agents.known, list.map((f) => [f.id, f.title, f.tier, detail(f), f.pinned, f.running, day(f.used), f.branches.some((b) => runs.has(b.id))])]);
   showTotals(all);
   if (key === shownKey) return;
   shownKey = key;
@@ -132,7 +138,7 @@ export function showSide(current) {
   }
   const names = ["Pinned", "Today", "Yesterday", "This week", "Earlier"].filter((n) => groups.has(n));
   $("list").replaceChildren(...names.flatMap((n) => [element("h2", n), element("ul", groups.get(n).map((f) => row(f, f.id === own ? current : null)))]));
-  if (!list.length) $("list").append(element("p", wanted ? "Nothing has this in its title." : "Conversations will be listed here.", { class: "empty" }));
+  if (!list.length) $("list").append(element("div", wanted ? "Nothing has this in its title." : hint(), { class: "empty" }));
   if (focused) $("list").querySelector(`li[data-id="${CSS.escape(focused)}"] .${wasMore ? "more" : "entry"}`)?.focus();
 }
 

@@ -141,7 +141,7 @@ function hitsCard(v) {
 function weightsCard(v) {
   const packed = v.weights_packed_bytes, mapped = Math.min(v.weights_mapped_bytes, packed);
   const list = [{ name: "packed now", value: packed - mapped, kind: "hot" }, { name: "from an earlier start", value: mapped, kind: "warm" }, { name: "as in the file", value: v.weights_raw_bytes, kind: "cold" }];
-  const facts = [["Packing saved", duration(v.weights_saved_seconds)], ["Given up for room", count(v.weights_evictions_total)]]];
+  const facts = [["Packing saved", duration(v.weights_saved_seconds)], ["Given up for room", count(v.weights_evictions_total)]];
   return element("section", [element("h3", "Weights"), meter("In use", list.filter((p) => p.value), 0, bytes),
     factList(facts)], { class: "card" });
 }

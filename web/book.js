@@ -2,8 +2,8 @@
 //
 // A branch is an agent of the server: a name and its messages. Branches of one conversation are named NAME, NAME.2, NAME.3, so that every browser sees that they belong
 // together; where they part is seen from their messages. The server keeps the messages. This browser keeps a branch only as long as the server does not know it.
-import { getJson, Refused, request } from "./api.js";
-import { readLocal, writeLocal } from "./prefs.js";
+import { getJson, Refused, request, server } from "./api.js";
+import { prefs, readLocal, writeLocal } from "./prefs.js";
 
 export const branches = new Map(); // id -> {id, messages (null: not read yet), agent (null: unknown to the server), local, changed}
 export const agents = { known: null }; // null: not asked yet; false: this server has no such route
@@ -76,16 +76,18 @@ export function fork(branch, upTo) {
   return b;
 }
 
+// The model that answers here: the one chosen for it, else the one it was with, else the one chosen last.
+export const modelOf = (branch) => [branch?.model, branch?.agent?.model, prefs.model].find((name) => server.models.includes(name)) ?? server.models[0] ?? "";
+
 // ---- families ----
 
 const usedAt = (b) => Math.max(b.agent ? b.agent.last_used * 1000 : 0, b.local ? b.changed : 0);
 const order = { hot: 0, warm: 1, cold: 2 };
 
-function titleOf(b) {
+export function title(b) {
   const first = b.messages?.find((m) => m.role === "user");
   return (first ? textOf(first) : b.agent?.title ?? "").replace(/\s+/g, " ").trim().slice(0, 80) || b.id;
 }
-export const title = titleOf;
 
 // Conversations, the last used first.
 export function families() {
@@ -100,7 +102,7 @@ export function families() {
     list.sort((x, y) => usedAt(y) - usedAt(x));
     const known = list.filter((b) => b.agent);
     return {
-      id, branches: list, newest: list[0], used: usedAt(list[0]), title: titleOf(list[0]),
+      id, branches: list, newest: list[0], used: usedAt(list[0]), title: title(list[0]),
       tier: known.map((b) => b.agent.tier).sort((x, y) => order[x] - order[y])[0] ?? null,
       tokens: list[0].agent?.tokens ?? null,
       pinned: known.some((b) => b.agent.pinned),
@@ -166,8 +168,10 @@ export async function load(branch) {
   try {
     agent = await getJson("v1/agents/" + encodeURIComponent(branch.id));
   } catch (problem) {
-    if (problem instanceof Refused && problem.status === 404) branch.agent = null;
-    branch.messages ??= [];
+    if (problem instanceof Refused && problem.status === 404) {
+      branch.agent = null;
+      if (!branch.messages) branches.delete(branch.id);
+    }
     return;
   }
   const { messages, ...rest } = agent;

@@ -120,6 +120,7 @@ function hint() {
   return [element("p", "Conversations will be listed here" + (lines.length ? ", with where they are kept:" : ".")), ...lines];
 }
 
+const MOST_ROWS = 200;
 let shownKey = "";
 export function showSide(current) {
   const wanted = filter.toLowerCase(), all = families();
@@ -131,13 +132,14 @@ export function showSide(current) {
   shownKey = key;
   const focused = document.activeElement?.closest?.("#list li")?.dataset.id, wasMore = document.activeElement?.classList.contains("more");
   const groups = new Map();
-  for (const f of list) {
+  for (const f of list.slice(0, MOST_ROWS)) {
     const name = f.pinned ? "Pinned" : day(f.used);
     if (!groups.has(name)) groups.set(name, []);
     groups.get(name).push(f);
   }
   const names = ["Pinned", "Today", "Yesterday", "This week", "Earlier"].filter((n) => groups.has(n));
   $("list").replaceChildren(...names.flatMap((n) => [element("h2", n), element("ul", groups.get(n).map((f) => row(f, f.id === own ? current : null)))]));
+  if (list.length > MOST_ROWS) $("list").append(element("div", `${count(list.length - MOST_ROWS)} more are found by their title.`, { class: "empty" }));
   if (!list.length) $("list").append(element("div", wanted ? "Nothing has this in its title." : hint(), { class: "empty" }));
   if (focused) $("list").querySelector(`li[data-id="${CSS.escape(focused)}"] .${wasMore ? "more" : "entry"}`)?.focus();
 }

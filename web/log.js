@@ -115,7 +115,7 @@ export function updateMessage(branch, index, chains = null) {
   const around = live ? [] : versions(branch, index, chains);
   const facts = live || message.role !== "assistant" ? null : note.facts ?? factsOf(chains.find(([b]) => b === branch)[1][index]);
   made.article.setAttribute("aria-busy", String(live));
-  made.article.classList.toggle("live", live && Boolean(message.content));
+  made.article.classList.toggle("live", live && Boolean(message.content) && note.state === "waiting");
   if (editing !== message) {
     if (message.role === "assistant") showMarkdown(made.body, textOf(message));
     else if (made.text !== textOf(message)) made.body.replaceChildren(message.role === "user" ? textOf(message) : folded(message, names[message.role] ?? message.role));

@@ -5,7 +5,7 @@
 import { getJson, Refused, request, server } from "./api.js";
 import { prefs, readLocal, writeLocal } from "./prefs.js";
 
-export const branches = new Map(); // id -> {id, messages (null: not read yet), agent (null: unknown to the server), local, changed}
+export const branches = new Map(); // id -> {id, messages (null: not read yet), model (that was chosen for it), agent (null: unknown to the server), local, changed}
 export const agents = { known: null }; // null: not asked yet; false: this server has no such route
 
 const newName = () => "chat-" + Date.now().toString(36) + Math.random().toString(36).slice(2, 6);
@@ -41,7 +41,7 @@ const gone = new Set();
 export function saveLocal() {
   const out = readLocal();
   for (const b of branches.values()) {
-    if (b.local && b.messages?.length && !(out[b.id]?.changed > b.changed)) out[b.id] = { messages: b.messages, changed: b.changed };
+    if (b.local && b.messages?.length && !(out[b.id]?.changed > b.changed)) out[b.id] = { messages: b.messages, model: b.model, changed: b.changed };
     else if (!b.local && b.messages) delete out[b.id];
   }
   for (const id of gone) delete out[id];
@@ -50,17 +50,17 @@ export function saveLocal() {
 
 // What another page has changed meanwhile comes in; what this one is busy with stays.
 export function readBook(busy = () => false) {
-  for (const [id, { messages, changed }] of Object.entries(readLocal())) {
+  for (const [id, { messages, model, changed }] of Object.entries(readLocal())) {
     const b = branches.get(id) ?? { id, messages: null, agent: null, local: true, changed: 0 };
     if (gone.has(id) || b.changed >= changed || busy(id)) continue;
     // What was being answered when its page went away has no end.
     for (const m of messages) if (m.note?.state) m.note = { ...m.note, state: undefined, finish: "interrupted" };
-    branches.set(id, Object.assign(b, { messages, changed, local: true }));
+    branches.set(id, Object.assign(b, { messages, model, changed, local: true }));
   }
 }
 
 export function newBranch(messages = []) {
-  const b = { id: newName(), messages, agent: null, local: true, changed: Date.now() };
+  const b = { id: newName(), messages, model: modelOf(null), agent: null, local: true, changed: Date.now() };
   branches.set(b.id, b);
   return b;
 }
@@ -70,7 +70,7 @@ export function fork(branch, upTo) {
   const family = familyOf(branch.id);
   let n = 2;
   for (const id of branches.keys()) if (familyOf(id) === family) n = Math.max(n, 1 + Number(id.slice(family.length + 1) || 1));
-  const b = { id: `${family}.${n}`, messages: structuredClone(branch.messages.slice(0, upTo)), agent: null, local: true, changed: Date.now() };
+  const b = { id: `${family}.${n}`, messages: structuredClone(branch.messages.slice(0, upTo)), model: modelOf(branch), agent: null, local: true, changed: Date.now() };
   if (!/^chat-/.test(family)) b.id = newName();
   branches.set(b.id, b);
   return b;

@@ -41,10 +41,11 @@ async function askChat(run, upTo) {
 
 // Goes on in the middle of an answer: the same tokens as before, the part that is there behind them.
 async function askRest(run, upTo) {
-  const { signal } = run.abort, post = (path, body) => getJson(path, { method: "POST", body, signal });
+  const { signal } = run.abort, sampled = sampling(run.branch), named = sampled.model ? { model: sampled.model } : {};
+  const post = (path, body) => getJson(path, { method: "POST", body: { ...named, ...body }, signal });
   const { prompt } = await post("apply-template", { messages: bare(run.branch.messages.slice(0, upTo)) });
   const { tokens } = await post("tokenize", { content: prompt + run.message.content, add_special: false, parse_special: true });
-  const body = { ...sampling(run.branch), prompt: tokens, stream: true, stream_options: { include_usage: true } };
+  const body = { ...sampled, prompt: tokens, stream: true, stream_options: { include_usage: true } };
   body.max_tokens ??= 1 << 20; // completions end after 16 tokens unless told otherwise
   return request("v1/completions", { method: "POST", body, signal });
 }

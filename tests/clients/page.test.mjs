@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
 import { after, before, test } from "node:test";
+import { fileURLToPath } from "node:url";
 import puppeteer from "puppeteer-core";
 import { start } from "./server.mjs";
 
@@ -339,6 +340,29 @@ test("on a narrow screen the list is a drawer and nothing sticks out", options, 
   await page.evaluate(() => { location.hash = "#/dashboard"; });
   await page.waitForSelector("#dashboard:not([hidden])");
   assert.ok(await page.evaluate(() => document.querySelector(".sheet").scrollWidth <= innerWidth));
+});
+
+test("a conversation stays with the model it was begun with", options, async () => {
+  const file = fileURLToPath(new URL("../../models/ember-30m-q8_0.gguf", import.meta.url)), two = await start("--model", "first=" + file, "--model", "second=" + file), first = page;
+  try {
+    page = await newPage(two.address);
+    await page.waitForFunction(() => document.getElementById("model").options.length === 2);
+    await page.select("#model", "second");
+    const asks = [];
+    page.on("request", (r) => { if (/chat\/completions/.test(r.url())) asks.push(JSON.parse(r.postData()).model); });
+    await exchange("Hello! Who are you?");
+    await alt("KeyN");
+    await page.select("#model", "first");
+    await exchange("Tell me a story.");
+    await page.evaluate(() => [...document.querySelectorAll("#list .entry")].find((e) => /Who are you/.test(e.textContent)).click());
+    await page.waitForFunction(() => document.getElementById("model").value === "second");
+    await exchange("My name is Ada.");
+    assert.deepEqual(asks, ["second", "first", "second"]);
+  } finally {
+    await page.close();
+    page = first;
+    await two.stop();
+  }
 });
 
 test("a server that asks for a key: the page asks for it", options, async () => {

@@ -5,7 +5,7 @@
 import { getJson, Refused, request, server } from "./api.js";
 import { prefs, readLocal, writeLocal } from "./prefs.js";
 
-export const branches = new Map(); // id -> {id, messages (null: not read yet), model (that was chosen for it), agent (null: unknown to the server), local, changed}
+export const branches = new Map(); // id -> {id, messages (null: not read yet), model (that was chosen for it), agent (null: unknown to the server), local, seen (the agent's last use that is in here), changed}
 export const agents = { known: null }; // null: not asked yet; false: this server has no such route
 
 const newName = () => "chat-" + Date.now().toString(36) + Math.random().toString(36).slice(2, 6);
@@ -41,7 +41,7 @@ const gone = new Set();
 export function saveLocal() {
   const out = readLocal();
   for (const b of branches.values()) {
-    if (b.local && b.messages?.length && !(out[b.id]?.changed > b.changed)) out[b.id] = { messages: b.messages, model: b.model, changed: b.changed };
+    if (b.local && b.messages?.length && !(out[b.id]?.changed > b.changed)) out[b.id] = { messages: b.messages, model: b.model, seen: b.seen, changed: b.changed };
     else if (!b.local && b.messages) delete out[b.id];
   }
   for (const id of gone) delete out[id];
@@ -50,12 +50,12 @@ export function saveLocal() {
 
 // What another page has changed meanwhile comes in; what this one is busy with stays.
 export function readBook(busy = () => false) {
-  for (const [id, { messages, model, changed }] of Object.entries(readLocal())) {
+  for (const [id, { messages, model, seen, changed }] of Object.entries(readLocal())) {
     const b = branches.get(id) ?? { id, messages: null, agent: null, local: true, changed: 0 };
     if (gone.has(id) || b.changed >= changed || busy(id)) continue;
     // What was being answered when its page went away has no end.
     for (const m of messages) if (m.note?.state) m.note = { ...m.note, state: undefined, finish: "interrupted" };
-    branches.set(id, Object.assign(b, { messages, model, changed, local: true }));
+    branches.set(id, Object.assign(b, { messages, model, seen, changed, local: true }));
   }
 }
 
@@ -162,7 +162,7 @@ export async function syncAgents() {
 }
 
 // Reads a branch's messages from the server, unless this browser knows more than it does.
-export async function load(branch) {
+export async function load(branch, own = false) {
   if (!agents.known || (!branch.agent && !branch.local)) return;
   let agent;
   try {
@@ -176,25 +176,27 @@ export async function load(branch) {
   }
   const { messages, ...rest } = agent;
   branch.agent = rest;
-  adopt(branch, messages ?? []);
+  adopt(branch, messages ?? [], own);
   saveLocal();
 }
 
-function adopt(branch, theirs) {
-  const mine = branch.messages ?? [], a = chain(mine), b = chain(theirs);
-  const same = theirs.length <= mine.length && b.every((name, i) => name === a[i]);
-  if (same) branch.local = mine.length > theirs.length; // equal, or this browser is ahead
-  else if (branch.local && mine.length && branch.changed > (branch.agent.last_used + 1) * 1000) return;
-  else {
-    branch.local = false;
-    branch.messages = theirs;
-  }
-  branch.messages ??= theirs;
+// Which messages hold. own: the server's state comes from this page's own request.
+function adopt(branch, theirs, own) {
+  const mine = branch.messages ?? [], a = chain(mine), b = chain(theirs), used = branch.agent.last_used;
+  const begins = (x, y) => x.every((name, i) => name === y[i]);
+  const ahead = branch.local && begins(b, a) && mine.length > theirs.length; // this browser knows more
+  // The same up to an answer that was cut off here: what this browser showed of it holds.
+  const cut = mine.length === theirs.length && begins(b.slice(0, -1), a) && a.at(-1) !== b.at(-1);
+  const kept = branch.local && !begins(a, b) && (own || cut || branch.seen === undefined || used === branch.seen);
+  if (own || branch.seen === undefined) branch.seen = used;
+  if (ahead || kept) return;
+  branch.local = false;
+  if (!branch.messages || mine.length !== theirs.length || !begins(a, b)) branch.messages = theirs;
 }
 
 export async function loadFamily(id) {
   const list = [...branches.values()].filter((b) => familyOf(b.id) === id && b.messages === null);
-  await Promise.all(list.map(load));
+  await Promise.all(list.map((b) => load(b)));
 }
 
 export async function act(branch, what, body) {

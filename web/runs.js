@@ -157,7 +157,7 @@ export async function answer(branch) {
   saveLocal();
   changed(branch, message, true);
   if (agents.known && server.up) {
-    await load(branch);
+    await load(branch, true);
     changed(branch, null, true);
   }
 }

@@ -71,7 +71,7 @@ export async function* events(reply) {
 
 // ---- is it there? ----
 
-export const server = { up: null, health: null };
+export const server = { up: null, health: null, models: [] };
 const listeners = [];
 export const onServer = (listener) => { listeners.push(listener); };
 

@@ -1,11 +1,11 @@
 // app.js: the page: what is open, what the buttons and keys do.
 import { look, onServer, pause, server, watch } from "./api.js";
-import { agents, branches, familyOf, families, fork, load, loadFamily, newBranch, readBook, saveLocal, syncAgents, textOf, title } from "./book.js";
+import { agents, branches, familyOf, families, fork, load, loadFamily, modelOf, newBranch, readBook, saveLocal, syncAgents, textOf, title } from "./book.js";
 import { showDashboard, watchMetrics } from "./dashboard.js";
 import { $, announce, button, element } from "./dom.js";
 import { beginEdit, isEditing, messageNodes, onMessage, updateMessage } from "./log.js";
-import { readModels, toggleOptions } from "./options.js";
-import { prefs } from "./prefs.js";
+import { readModels, showModel, toggleOptions } from "./options.js";
+import { prefs, savePrefs } from "./prefs.js";
 import { answer, onRun, runs, stop } from "./runs.js";
 import { onSide, setFilter, showSide } from "./side.js";
 
@@ -34,6 +34,7 @@ function showComposer() {
   $("stop").hidden = !busy;
   $("send").hidden = busy;
   $("send").disabled = !input.value.trim();
+  showModel(modelOf(current));
 }
 
 function showHead() {
@@ -54,10 +55,11 @@ function show({ end = false } = {}) {
   showComposer();
   const box = $("messages");
   const nodes = !current ? [welcome()] : current.messages ? messageNodes(current) : [element("p", "Reading the conversation …", { class: "empty" })];
-  if (current || !box.querySelector(".welcome")) {
+  if (current || box.dataset.known !== String(agents.known) || !box.querySelector(".welcome")) {
     const stays = nodes.length === box.children.length && nodes.every((n, i) => n === box.children[i]);
     if (!stays) box.replaceChildren(...nodes);
   }
+  box.dataset.known = String(agents.known);
   box.classList.toggle("center", !current);
   if (end) toEnd();
   showJump();
@@ -148,7 +150,7 @@ function dropEmpty(branch) {
 
 function send(text) {
   text = text.trim();
-  if (!text || runs.has(current?.id)) return;
+  if (!text || runs.has(current?.id) || (current && !current.messages)) return;
   const branch = current ?? newBranch(prefs.options.system?.trim() ? [{ role: "system", content: prefs.options.system.trim() }] : []);
   dropEmpty(branch);
   branch.messages.push({ role: "user", content: text });
@@ -232,6 +234,12 @@ input.addEventListener("keydown", (e) => {
 });
 $("form").addEventListener("click", (e) => { if (e.target === $("form")) input.focus(); });
 $("stop").addEventListener("click", () => stop(current));
+$("model").addEventListener("change", () => {
+  prefs.model = $("model").value;
+  if (current) current.model = prefs.model;
+  savePrefs();
+  showModel(prefs.model);
+});
 
 // ---- the side bar ----
 
@@ -286,7 +294,7 @@ const altKeys = {
   ArrowDown: () => neighbour(1),
 };
 document.addEventListener("keydown", (e) => {
-  if (document.querySelector("dialog[open]")) return;
+  if (document.querySelector("dialog[open], .menu:popover-open")) return;
   const command = e.ctrlKey || e.metaKey;
   if (command && !e.altKey && e.key.toLowerCase() === "k") {
     e.preventDefault();
@@ -320,7 +328,7 @@ onServer((up, before) => {
   if (!up) notice("The server is away. This page waits for it; nothing is lost.");
   else {
     if (before === false) notice("The server is back.", 3000);
-    readModels().catch((problem) => notice(problem.message));
+    readModels().then(showComposer, (problem) => notice(problem.message));
     refreshAgents();
   }
 });
@@ -330,19 +338,25 @@ async function refreshAgents() {
   if (!server.up) return;
   const first = agents.known === null, changed = await syncAgents();
   for (const b of changed) if (b.messages && !runs.has(b.id) && !isEditing() && (b === current || !b.local)) await load(b);
-  if (!first) show();
+  if (current && !current.messages) await readCurrent();
+  else if (!first) show();
   else if (current) await readCurrent();
   else await route(); // perhaps the address names one that is known only now
 }
 
 async function watchAgents() {
   for (;;) {
-    await pause(runs.size ? 1500 : 3000);
+    await pause(runs.size ? 1500 : 4000);
     if (!document.hidden && agents.known !== false) await refreshAgents();
   }
 }
 
 addEventListener("pagehide", saveLocal);
+addEventListener("storage", (e) => {
+  if (e.key !== "hearth.branches") return;
+  readBook((id) => runs.has(id));
+  show();
+});
 setInterval(() => { if (runs.size) saveLocal(); }, 2000);
 // The "Reading" of a long prompt appears while nothing else happens.
 setInterval(() => { for (const run of runs.values()) if (run.branch === current && !run.message.content) updateMessage(current, current.messages.indexOf(run.message)); }, 1000);

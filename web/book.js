@@ -2,10 +2,10 @@
 //
 // A branch is an agent of the server: a name and its messages. Branches of one conversation are named NAME, NAME.2, NAME.3, so that every browser sees that they belong
 // together; where they part is seen from their messages. The server keeps the messages. This browser keeps a branch only as long as the server does not know it.
-import { getJson, Refused, request } from "./api.js";
-import { readLocal, writeLocal } from "./prefs.js";
+import { getJson, Refused, request, server } from "./api.js";
+import { prefs, readLocal, writeLocal } from "./prefs.js";
 
-export const branches = new Map(); // id -> {id, messages (null: not read yet), agent (null: unknown to the server), local, changed}
+export const branches = new Map(); // id -> {id, messages (null: not read yet), model (that was chosen for it), agent (null: unknown to the server), local, seen (the agent's last use that is in here), changed}
 export const agents = { known: null }; // null: not asked yet; false: this server has no such route
 
 const newName = () => "chat-" + Date.now().toString(36) + Math.random().toString(36).slice(2, 6);
@@ -36,22 +36,31 @@ export function chain(messages) {
 
 // ---- keeping ----
 
+// Other pages of this browser keep theirs in the same place: only what this one knows better is changed.
+const gone = new Set();
 export function saveLocal() {
-  const out = {};
-  for (const b of branches.values()) if (b.local && b.messages?.length) out[b.id] = { messages: b.messages, changed: b.changed };
+  const out = readLocal();
+  for (const b of branches.values()) {
+    if (b.local && b.messages?.length && !(out[b.id]?.changed > b.changed)) out[b.id] = { messages: b.messages, model: b.model, seen: b.seen, changed: b.changed };
+    else if (!b.local && b.messages) delete out[b.id];
+  }
+  for (const id of gone) delete out[id];
   return writeLocal(out);
 }
 
-export function readBook() {
-  for (const [id, { messages, changed }] of Object.entries(readLocal())) {
-    // What was being answered when the page went away has no end.
-    for (const m of messages) if (m.note && (m.note.state || (m.role === "assistant" && !m.note.finish && !m.note.problem))) m.note = { ...m.note, state: undefined, finish: "interrupted" };
-    branches.set(id, { id, messages, agent: null, local: true, changed });
+// What another page has changed meanwhile comes in; what this one is busy with stays.
+export function readBook(busy = () => false) {
+  for (const [id, { messages, model, seen, changed }] of Object.entries(readLocal())) {
+    const b = branches.get(id) ?? { id, messages: null, agent: null, local: true, changed: 0 };
+    if (gone.has(id) || b.changed >= changed || busy(id)) continue;
+    // What was being answered when its page went away has no end.
+    for (const m of messages) if (m.note?.state) m.note = { ...m.note, state: undefined, finish: "interrupted" };
+    branches.set(id, Object.assign(b, { messages, model, seen, changed, local: true }));
   }
 }
 
 export function newBranch(messages = []) {
-  const b = { id: newName(), messages, agent: null, local: true, changed: Date.now() };
+  const b = { id: newName(), messages, model: modelOf(null), agent: null, local: true, changed: Date.now() };
   branches.set(b.id, b);
   return b;
 }
@@ -61,22 +70,24 @@ export function fork(branch, upTo) {
   const family = familyOf(branch.id);
   let n = 2;
   for (const id of branches.keys()) if (familyOf(id) === family) n = Math.max(n, 1 + Number(id.slice(family.length + 1) || 1));
-  const b = { id: `${family}.${n}`, messages: structuredClone(branch.messages.slice(0, upTo)), agent: null, local: true, changed: Date.now() };
+  const b = { id: `${family}.${n}`, messages: structuredClone(branch.messages.slice(0, upTo)), model: modelOf(branch), agent: null, local: true, changed: Date.now() };
   if (!/^chat-/.test(family)) b.id = newName();
   branches.set(b.id, b);
   return b;
 }
+
+// The model that answers here: the one chosen for it, else the one it was with, else the one chosen last.
+export const modelOf = (branch) => [branch?.model, branch?.agent?.model, prefs.model].find((name) => server.models.includes(name)) ?? server.models[0] ?? "";
 
 // ---- families ----
 
 const usedAt = (b) => Math.max(b.agent ? b.agent.last_used * 1000 : 0, b.local ? b.changed : 0);
 const order = { hot: 0, warm: 1, cold: 2 };
 
-function titleOf(b) {
+export function title(b) {
   const first = b.messages?.find((m) => m.role === "user");
   return (first ? textOf(first) : b.agent?.title ?? "").replace(/\s+/g, " ").trim().slice(0, 80) || b.id;
 }
-export const title = titleOf;
 
 // Conversations, the last used first.
 export function families() {
@@ -91,7 +102,7 @@ export function families() {
     list.sort((x, y) => usedAt(y) - usedAt(x));
     const known = list.filter((b) => b.agent);
     return {
-      id, branches: list, newest: list[0], used: usedAt(list[0]), title: titleOf(list[0]),
+      id, branches: list, newest: list[0], used: usedAt(list[0]), title: title(list[0]),
       tier: known.map((b) => b.agent.tier).sort((x, y) => order[x] - order[y])[0] ?? null,
       tokens: list[0].agent?.tokens ?? null,
       pinned: known.some((b) => b.agent.pinned),
@@ -151,37 +162,41 @@ export async function syncAgents() {
 }
 
 // Reads a branch's messages from the server, unless this browser knows more than it does.
-export async function load(branch) {
+export async function load(branch, own = false) {
   if (!agents.known || (!branch.agent && !branch.local)) return;
   let agent;
   try {
     agent = await getJson("v1/agents/" + encodeURIComponent(branch.id));
   } catch (problem) {
-    if (problem instanceof Refused && problem.status === 404) branch.agent = null;
-    branch.messages ??= [];
+    if (problem instanceof Refused && problem.status === 404) {
+      branch.agent = null;
+      if (!branch.messages) branches.delete(branch.id);
+    }
     return;
   }
   const { messages, ...rest } = agent;
   branch.agent = rest;
-  adopt(branch, messages ?? []);
+  adopt(branch, messages ?? [], own);
   saveLocal();
 }
 
-function adopt(branch, theirs) {
-  const mine = branch.messages ?? [], a = chain(mine), b = chain(theirs);
-  const same = theirs.length <= mine.length && b.every((name, i) => name === a[i]);
-  if (same) branch.local = mine.length > theirs.length; // equal, or this browser is ahead
-  else if (branch.local && mine.length && branch.changed > (branch.agent.last_used + 1) * 1000) return;
-  else {
-    branch.local = false;
-    branch.messages = theirs;
-  }
-  branch.messages ??= theirs;
+// Which messages hold. own: the server's state comes from this page's own request.
+function adopt(branch, theirs, own) {
+  const mine = branch.messages ?? [], a = chain(mine), b = chain(theirs), used = branch.agent.last_used;
+  const begins = (x, y) => x.every((name, i) => name === y[i]);
+  const ahead = branch.local && begins(b, a) && mine.length > theirs.length; // this browser knows more
+  // The same up to an answer that was cut off here: what this browser showed of it holds.
+  const cut = mine.length === theirs.length && begins(b.slice(0, -1), a) && a.at(-1) !== b.at(-1);
+  const kept = branch.local && !begins(a, b) && (own || cut || branch.seen === undefined || used === branch.seen);
+  if (own || branch.seen === undefined) branch.seen = used;
+  if (ahead || kept) return;
+  branch.local = false;
+  if (!branch.messages || mine.length !== theirs.length || !begins(a, b)) branch.messages = theirs;
 }
 
 export async function loadFamily(id) {
   const list = [...branches.values()].filter((b) => familyOf(b.id) === id && b.messages === null);
-  await Promise.all(list.map(load));
+  await Promise.all(list.map((b) => load(b)));
 }
 
 export async function act(branch, what, body) {
@@ -192,6 +207,7 @@ export async function act(branch, what, body) {
 export async function remove(list) {
   for (const b of list) {
     branches.delete(b.id);
+    gone.add(b.id);
     if (b.agent) {
       await request("v1/agents/" + encodeURIComponent(b.id), { method: "DELETE" }).catch((problem) => {
         if (!(problem instanceof Refused && problem.status === 404)) throw problem;

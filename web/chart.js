@@ -49,7 +49,8 @@ export class TimeChart {
     });
     this.svg.replaceChildren(...grid, ...shapes);
     const last = samples.at(-1), said = last ? this.lines.map((l, k) => `${this.format(last.values[k])}${this.lines.length > 1 ? " " + l.name : ""}`).join(", ") : "nothing yet";
-    this.value.textContent = last ? this.lines.map((l, k) => this.format(last.values[k])).join(" · ") + (this.unit ? " " + this.unit : "") : "";
+    const figures = !last ? [] : this.stacked ? [total(last)] : last.values;
+    this.value.textContent = figures.map(this.format).join(" · ") + (last && this.unit ? " " + this.unit : "");
     this.top.textContent = this.format(top);
     this.svg.setAttribute("aria-label", `${this.title}: ${said} ${this.unit}; at most ${this.format(Math.max(0, ...samples.map(total)))} in the last ${Math.round(span)} seconds`);
   }

@@ -80,7 +80,7 @@ const series = (...makers) => history.slice(1).map((h, i) => ({ at: h.at, values
 const whole = (v) => v.toFixed(0);
 const charts = [
   [new TimeChart("Generated", [{ kind: "one" }], { unit: "tokens/s" }), () => series(pace("completion_tokens_total"))],
-  [new TimeChart("Prompts", [{ name: "read", kind: "two" }, { name: "from memory", kind: "one" }, { name: "from disk", kind: "three" }], { unit: "tokens/s", stacked: true }),
+  [new TimeChart("Prompts", [{ name: "read", kind: "two" }, { name: "memory", kind: "one" }, { name: "disk", kind: "three" }], { unit: "tokens/s", stacked: true }),
     () => series(pace("prompt_tokens_computed_total"), pace("kv_tokens_remembered_total", "hot"), pace("kv_tokens_remembered_total", "warm"))],
   [new TimeChart("Requests", [{ name: "running", kind: "one" }, { name: "waiting", kind: "two" }], { format: whole }), () => series((h) => h.v.running, (h) => h.v.waiting)],
   [new TimeChart("Batch", [{ kind: "one" }], { unit: "tokens a pass" }), () => series(perPass)],
@@ -96,9 +96,9 @@ function headlines(v) {
   const recent = rates.slice(-3);
   const out = [
     headline((recent.reduce((a, s) => a + s.values[0], 0) / Math.max(1, recent.length)).toFixed(1), "tokens/s now", `${count(v.completion_tokens_total)} since the start`),
-    headline(asked ? Math.floor(100 * v.prompt_tokens_remembered_total / asked) + " %" : "–", "of prompts remembered", `${count(v.prompt_tokens_remembered_total)} of ${count(asked)} tokens`),
+    headline(asked ? Math.floor(100 * v.prompt_tokens_remembered_total / asked) + " %" : "–", "remembered", `${count(v.prompt_tokens_remembered_total)} of ${count(asked)} prompt tokens`),
   ];
-  out.push(headline(duration(get(v, "kv_saved_seconds_total")), "of computing saved", "by prompts that were not read again"));
+  out.push(headline(duration(get(v, "kv_saved_seconds_total")), "of computing saved", "what was not read again"));
   out.push(headline(first.length ? duration(quantile(first, 0.5)) : "–", "to the first token", first.length ? `95 of 100 within ${duration(quantile(first, 0.95))}` : "median, once there are answers"));
   out.push(headline(count(v.answers_finished_total), v.answers_finished_total === 1 ? "answer" : "answers", `${v.running} running, ${v.waiting} waiting` + (v.requests_refused_total ? `, ${v.requests_refused_total} refused` : "")));
   return out;
@@ -109,6 +109,8 @@ function tierCounts() {
   for (const b of branches.values()) if (b.agent) counts[b.agent.tier]++;
   return counts;
 }
+
+const factList = (facts) => element("dl", facts.map(([name, value]) => element("div", [element("dt", name), element("dd", value)])));
 
 function memoryCard(v) {
   const hot = get(v, "kv_bytes", "hot"), running = Math.min(v.kv_running_bytes, hot);
@@ -121,6 +123,7 @@ function memoryCard(v) {
     const c = tierCounts();
     parts.push(meter("Agents", [{ name: "hot", value: c.hot, kind: "hot" }, { name: "warm", value: c.warm, kind: "warm" }, { name: "cold", value: c.cold, kind: "cold" }], 0, count));
   }
+  parts.push(factList([["Blocks given up, memory · disk", `${count(get(v, "kv_evictions_total", "hot"))} · ${count(get(v, "kv_evictions_total", "warm"))}`]]));
   if (v.store_degraded) parts.push(element("p", "The disk fails or is full: conversations are in memory only.", { class: "problem", role: "alert" }));
   return element("section", parts, { class: "card" });
 }
@@ -138,9 +141,9 @@ function hitsCard(v) {
 function weightsCard(v) {
   const packed = v.weights_packed_bytes, mapped = Math.min(v.weights_mapped_bytes, packed);
   const list = [{ name: "packed now", value: packed - mapped, kind: "hot" }, { name: "from an earlier start", value: mapped, kind: "warm" }, { name: "as in the file", value: v.weights_raw_bytes, kind: "cold" }];
-  const facts = [["Packing saved", duration(v.weights_saved_seconds)], ["Given up for room", count(v.weights_evictions_total)], ["Blocks given up, memory", count(get(v, "kv_evictions_total", "hot"))], ["Blocks given up, disk", count(get(v, "kv_evictions_total", "warm"))]];
+  const facts = [["Packing saved", duration(v.weights_saved_seconds)], ["Given up for room", count(v.weights_evictions_total)]];
   return element("section", [element("h3", "Weights"), meter("In use", list.filter((p) => p.value), 0, bytes),
-    element("dl", facts.map(([name, value]) => element("div", [element("dt", name), element("dd", value)])))], { class: "card" });
+    factList(facts)], { class: "card" });
 }
 
 function latencies(v) {

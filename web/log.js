@@ -115,18 +115,19 @@ export function updateMessage(branch, index, chains = null) {
   const around = live ? [] : versions(branch, index, chains);
   const facts = live || message.role !== "assistant" ? null : note.facts ?? factsOf(chains.find(([b]) => b === branch)[1][index]);
   made.article.setAttribute("aria-busy", String(live));
-  made.article.classList.toggle("live", live && Boolean(message.content));
+  made.article.classList.toggle("live", live && Boolean(message.content) && note.state === "waiting");
   if (editing !== message) {
     if (message.role === "assistant") showMarkdown(made.body, textOf(message));
     else if (made.text !== textOf(message)) made.body.replaceChildren(message.role === "user" ? textOf(message) : folded(message, names[message.role] ?? message.role));
     made.text = textOf(message);
   }
   made.body.hidden = !made.text && editing !== message;
+  const thoughts = note.thought ?? message.reasoning_content ?? "";
   const wait = live ? waitLine(message, run) : null;
-  const extraKey = JSON.stringify([note.problem, note.state, wait?.textContent, note.thought?.length, message.tool_calls]);
+  const extraKey = JSON.stringify([note.problem, note.state, wait?.textContent, thoughts.length, message.tool_calls]);
   if (made.extraKey !== extraKey) {
     made.extraKey = extraKey;
-    const thought = note.thought ? element("details", [element("summary", [icon("tool"), "Thoughts"]), element("div", note.thought, { class: "whole" })], { class: "aside" }) : null;
+    const thought = thoughts ? element("details", [element("summary", [icon("tool"), "Thoughts"]), element("div", thoughts, { class: "whole" })], { class: "aside" }) : null;
     made.extra.replaceChildren(...[thought, ...toolCalls(message), wait, note.problem ? problemCard(note) : null].filter(Boolean));
   }
   const belowKey = JSON.stringify([live, run !== undefined, branch.id, index, branch.messages.length, facts, note.finish, note.problem, note.continued, around.map((b) => b.id), editing === message]);

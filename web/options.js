@@ -63,7 +63,8 @@ export function toggleOptions(open = panel.hidden) {
   if (panel.hidden === !open) return;
   panel.hidden = !open;
   $("open-options").setAttribute("aria-expanded", String(open));
-  if (open) form.elements.system.focus({ preventScroll: true });
+  // On a phone, focus on the text would bring up the keyboard.
+  if (open) (matchMedia("(pointer: coarse)").matches ? $("close-options") : form.elements.system).focus({ preventScroll: true });
   else $("open-options").focus();
 }
 $("open-options").addEventListener("click", () => toggleOptions());
@@ -76,20 +77,20 @@ panel.addEventListener("keydown", (e) => {
 
 // ---- models ----
 
+let models = [];
 export async function readModels() {
   const { data } = await getJson("v1/models");
-  const select = $("model"), names = data.map((m) => m.id);
-  select.replaceChildren(...names.map((name) => element("option", name, { value: name })));
-  if (!names.includes(prefs.model)) prefs.model = "";
-  select.value = prefs.model || names[0] || "";
-  select.disabled = names.length < 2;
-  const meta = data.find((m) => m.id === select.value)?.meta;
-  $("about").textContent = `hearth ${server.health?.version ?? ""}` + (meta?.n_params ? ` · ${select.value}: ${count(Math.round(meta.n_params / 1e6))} million parameters, ${bytes(meta.size)}, ${count(meta.n_ctx)} tokens of context` : "");
+  models = data;
+  server.models = data.map((m) => m.id);
+  $("model").replaceChildren(...server.models.map((name) => element("option", name, { value: name })));
+  $("model").disabled = data.length < 2;
 }
-$("model").addEventListener("change", () => {
-  prefs.model = $("model").value;
-  savePrefs();
-});
+
+export function showModel(name) {
+  if ($("model").value !== name) $("model").value = name;
+  const meta = models.find((m) => m.id === name)?.meta;
+  $("about").textContent = `hearth ${server.health?.version ?? ""}` + (meta?.n_params ? ` · ${name}: ${count(Math.round(meta.n_params / 1e6))} million parameters, ${bytes(meta.size)}, ${count(meta.n_ctx)} tokens of context` : "");
+}
 
 // ---- light and dark ----
 

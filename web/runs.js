@@ -1,6 +1,6 @@
 // runs.js: answers on their way: asked, streamed, stopped, interrupted, continued.
 import { events, getJson, pause, Refused, request, server, untilUp } from "./api.js";
-import { agents, chain, load, saveLocal } from "./book.js";
+import { agents, chain, load, modelOf, saveLocal } from "./book.js";
 import { keepFacts, prefs } from "./prefs.js";
 
 export const runs = new Map(); // branch id -> {branch, message, abort, began, first}
@@ -12,10 +12,10 @@ export const stop = (branch) => runs.get(branch?.id)?.abort.abort();
 
 const numbers = ["temperature", "top_p", "top_k", "min_p", "repeat_penalty", "max_tokens", "seed"];
 
-function sampling() {
-  const body = {}, o = prefs.options;
+function sampling(branch) {
+  const body = {}, model = modelOf(branch), o = prefs.options;
   for (const key of numbers) if (o[key] !== undefined && o[key] !== "") body[key] = Number(o[key]);
-  if (prefs.model) body.model = prefs.model;
+  if (model) body.model = model;
   return body;
 }
 
@@ -35,16 +35,17 @@ function shape() {
 const bare = (messages) => messages.map(({ note, ...message }) => message);
 
 async function askChat(run, upTo) {
-  const body = { ...sampling(), ...shape(), messages: bare(run.branch.messages.slice(0, upTo)), stream: true, stream_options: { include_usage: true } };
+  const body = { ...sampling(run.branch), ...shape(), messages: bare(run.branch.messages.slice(0, upTo)), stream: true, stream_options: { include_usage: true } };
   return request("v1/chat/completions", { method: "POST", body, agent: run.branch.id, signal: run.abort.signal });
 }
 
 // Goes on in the middle of an answer: the same tokens as before, the part that is there behind them.
 async function askRest(run, upTo) {
-  const { signal } = run.abort, post = (path, body) => getJson(path, { method: "POST", body, signal });
+  const { signal } = run.abort, sampled = sampling(run.branch), named = sampled.model ? { model: sampled.model } : {};
+  const post = (path, body) => getJson(path, { method: "POST", body: { ...named, ...body }, signal });
   const { prompt } = await post("apply-template", { messages: bare(run.branch.messages.slice(0, upTo)) });
   const { tokens } = await post("tokenize", { content: prompt + run.message.content, add_special: false, parse_special: true });
-  const body = { ...sampling(), prompt: tokens, stream: true, stream_options: { include_usage: true } };
+  const body = { ...sampled, prompt: tokens, stream: true, stream_options: { include_usage: true } };
   body.max_tokens ??= 1 << 20; // completions end after 16 tokens unless told otherwise
   return request("v1/completions", { method: "POST", body, signal });
 }
@@ -156,7 +157,7 @@ export async function answer(branch) {
   saveLocal();
   changed(branch, message, true);
   if (agents.known && server.up) {
-    await load(branch);
+    await load(branch, true);
     changed(branch, null, true);
   }
 }

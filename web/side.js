@@ -72,7 +72,7 @@ function entriesOf(family) {
 function confirmDelete(family) {
   const box = $("confirm");
   $("confirm-text").textContent = `“${family.title}”` + (family.branches.length > 1 ? ` and its ${family.branches.length - 1 > 1 ? family.branches.length - 1 + " other branches" : "other branch"}` : "") +
-    " will be deleted, here and on the server.";
+    (family.branches.some((b) => b.agent) ? " will be deleted, here and on the server." : " will be deleted.");
   box.returnValue = "";
   box.showModal();
   box.onclose = () => {
@@ -93,8 +93,10 @@ function day(ms) {
   return "Earlier";
 }
 
+const isBusy = (family) => family.running || family.branches.some((b) => runs.has(b.id));
+
 function detail(family) {
-  const parts = [family.tier ?? "in this browser"];
+  const parts = [isBusy(family) ? "answering" : family.tier ?? "in this browser"];
   if (family.tokens) parts.push(many(family.tokens, "token"));
   if (family.branches.length > 1) parts.push(`${family.branches.length} branches`);
   return parts.join(" · ");
@@ -102,37 +104,43 @@ function detail(family) {
 
 // open: the branch that is open, when it is one of these.
 function row(family, open) {
-  const busy = family.running || family.branches.some((b) => runs.has(b.id));
-  const tier = element("span", null, { class: `tier ${family.tier ?? "none"}${busy ? " busy" : ""}`, "aria-hidden": "true" });
+  const tier = element("span", null, { class: `tier ${family.tier ?? "none"}${isBusy(family) ? " busy" : ""}`, "aria-hidden": "true" });
   const line = element("span", [family.pinned ? icon("pin") : null, detail(family)], { class: "detail" });
   const name = element("button", [tier, element("span", family.title, { class: "name" }), line], {
     type: "button", class: "entry", title: family.tier ? `${family.tier}: ${tiers[family.tier]}` : "The server does not keep this conversation", "aria-current": open ? "true" : null,
   });
-  if (busy) line.append(element("span", "answering", { class: "hidden" }));
   name.addEventListener("click", () => actions.open(open ?? family.newest));
   const more = button("", () => menu(more, entriesOf(family)), { icon: "more", label: "More for " + family.title, kind: "quiet more", "aria-haspopup": "menu", "aria-expanded": "false" });
   return element("li", [name, more], { class: open ? "open" : null, "data-id": family.id });
 }
 
+// For who is here for the first time.
+function hint() {
+  const lines = agents.known ? Object.entries(tiers).map(([name, text]) => element("p", [element("span", null, { class: "tier " + name, "aria-hidden": "true" }), `${name}: ${text}`])) : [];
+  return [element("p", "Conversations will be listed here" + (lines.length ? ", with where they are kept:" : ".")), ...lines];
+}
+
+const MOST_ROWS = 200;
 let shownKey = "";
 export function showSide(current) {
   const wanted = filter.toLowerCase(), all = families();
   const list = wanted ? all.filter((f) => f.title.toLowerCase().includes(wanted) || f.id.toLowerCase().includes(wanted)) : all;
   const own = current ? familyOf(current.id) : null;
-  const key = JSON.stringify([own, wanted, list.map((f) => [f.id, f.title, f.tier, detail(f), f.pinned, f.running, day(f.used), f.branches.some((b) => runs.has(b.id))])]);
+  const key = JSON.stringify([own, wanted, agents.known, list.map((f) => [f.id, f.title, f.tier, detail(f), f.pinned, isBusy(f), day(f.used)])]);
   showTotals(all);
   if (key === shownKey) return;
   shownKey = key;
   const focused = document.activeElement?.closest?.("#list li")?.dataset.id, wasMore = document.activeElement?.classList.contains("more");
   const groups = new Map();
-  for (const f of list) {
+  for (const f of list.slice(0, MOST_ROWS)) {
     const name = f.pinned ? "Pinned" : day(f.used);
     if (!groups.has(name)) groups.set(name, []);
     groups.get(name).push(f);
   }
   const names = ["Pinned", "Today", "Yesterday", "This week", "Earlier"].filter((n) => groups.has(n));
   $("list").replaceChildren(...names.flatMap((n) => [element("h2", n), element("ul", groups.get(n).map((f) => row(f, f.id === own ? current : null)))]));
-  if (!list.length) $("list").append(element("p", wanted ? "Nothing has this in its title." : "Conversations will be listed here.", { class: "empty" }));
+  if (list.length > MOST_ROWS) $("list").append(element("div", `${count(list.length - MOST_ROWS)} more are found by their title.`, { class: "empty" }));
+  if (!list.length) $("list").append(element("div", wanted ? "Nothing has this in its title." : hint(), { class: "empty" }));
   if (focused) $("list").querySelector(`li[data-id="${CSS.escape(focused)}"] .${wasMore ? "more" : "entry"}`)?.focus();
 }
 

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
 import { after, before, test } from "node:test";
+import { fileURLToPath } from "node:url";
 import puppeteer from "puppeteer-core";
 import { start } from "./server.mjs";
 
@@ -154,7 +155,7 @@ test("edit a message: a branch; the other stays reachable, also after a reload",
 });
 
 test("the server goes away in the middle of an answer and comes back; the page carries on", options, async () => {
-  const { port } = server;
+  const { port, store } = server;
   await set({ temperature: "1", max_tokens: "1500" });
   await endless(true);
   await say("Count for me.");
@@ -163,7 +164,7 @@ test("the server goes away in the middle of an answer and comes back; the page c
   const part = (await answers()).at(-1);
   await page.waitForFunction(() => /The server is away/.test(document.getElementById("notice").textContent));
   await set({ max_tokens: "10" });
-  server = await start("--port", port);
+  server = await start("--port", port, "--store-dir", store);
   await idle();
   const whole = (await answers()).at(-1);
   assert.ok(whole.length > part.length && whole.startsWith(part.slice(0, 30)), whole);
@@ -174,7 +175,7 @@ test("the server goes away in the middle of an answer and comes back; the page c
 });
 
 test("a message to a server that is away is sent when it is back; the page opens without it", options, async () => {
-  const { port } = server;
+  const { port, store } = server;
   await set({ max_tokens: "", temperature: "0" });
   await page.evaluate(() => navigator.serviceWorker.ready.then(() => {}));
   await server.stop("SIGKILL");
@@ -183,9 +184,61 @@ test("a message to a server that is away is sent when it is back; the page opens
   await alt("KeyN");
   await say("Are you there?");
   await page.waitForFunction(() => /goes on when it is back/.test(document.querySelector(".wait")?.textContent ?? ""));
-  server = await start("--port", port);
+  server = await start("--port", port, "--store-dir", store);
   await idle();
   assert.ok((await answers()).at(-1).length > 0);
+});
+
+test("conversations are the server's: another browser sees them, their branches and where they are kept", options, async (t) => {
+  if (!(await fetch(server.address + "/v1/agents")).ok) return t.skip("this server has no agents");
+  const own = await browser.createBrowserContext(), first = page;
+  try {
+    page = await newPage(server.address, own);
+    await page.waitForSelector("#list li .tier:not(.none)");
+    await page.evaluate(() => [...document.querySelectorAll("#list .entry")].find((e) => /branches/.test(e.textContent)).click());
+    await page.waitForSelector(".pager");
+    assert.ok((await asked())[0].startsWith("Hello! Who are you?"));
+    await exchange("Do you remember me?");
+    assert.ok(Number(/(\d+) % remembered/.exec((await texts("article.assistant .below")).at(-1))[1]) > 30);
+    await page.waitForFunction(() => document.querySelector("#list li.open .tier").classList.contains("hot"));
+    assert.deepEqual(await page.evaluate(() => Object.keys(JSON.parse(localStorage.getItem("hearth.branches") ?? "{}"))), []);
+    const address = await page.evaluate(() => location.hash);
+    // The browser from before follows, without a reload.
+    await first.bringToFront();
+    await first.evaluate((a) => { location.hash = a; }, address);
+    await first.waitForFunction(() => [...document.querySelectorAll("article.user > .body")].at(-1)?.textContent === "Do you remember me?", { timeout: 15000 });
+  } finally {
+    page = first;
+    await own.close();
+  }
+});
+
+test("an agent is pinned, moved to disk, and deleted from its menu", options, async (t) => {
+  if (!(await fetch(server.address + "/v1/agents")).ok) return t.skip("this server has no agents");
+  const choose = async (what) => {
+    await page.focus("#list li.open .more");
+    await page.keyboard.press("Enter");
+    await page.waitForSelector(".menu:popover-open");
+    await press(".menu button", what);
+  };
+  const agents = async () => (await (await fetch(server.address + "/v1/agents")).json()).data;
+  const rows = await page.$$eval("#list li", (l) => l.length), had = (await agents()).length;
+  await choose("Move to disk");
+  await page.waitForSelector("#list li.open .tier.warm");
+  await exchange("Are you still there?");
+  await page.waitForSelector("#list li.open .tier.hot");
+  await choose("Pin");
+  await page.waitForFunction(() => document.querySelector("#list h2").textContent === "Pinned");
+  assert.ok((await agents()).some((a) => a.pinned));
+  await choose("Delete");
+  await page.waitForSelector("#confirm[open]");
+  await press("#confirm button", "Delete");
+  await page.waitForFunction((n) => document.querySelectorAll("#list li").length === n, {}, rows - 1);
+  assert.equal(await page.evaluate(() => location.hash), "#/");
+  for (let i = 0; (await agents()).length >= had && i < 100; i++) await new Promise((done) => setTimeout(done, 50));
+  assert.ok((await agents()).length < had);
+  await page.evaluate(() => document.querySelector("#list .entry").click());
+  await page.waitForSelector("article.assistant");
 });
 
 test("a refused request is told in words, and can be retried", options, async () => {
@@ -287,6 +340,29 @@ test("on a narrow screen the list is a drawer and nothing sticks out", options, 
   await page.evaluate(() => { location.hash = "#/dashboard"; });
   await page.waitForSelector("#dashboard:not([hidden])");
   assert.ok(await page.evaluate(() => document.querySelector(".sheet").scrollWidth <= innerWidth));
+});
+
+test("a conversation stays with the model it was begun with", options, async () => {
+  const file = fileURLToPath(new URL("../../models/ember-30m-q8_0.gguf", import.meta.url)), two = await start("--model", "first=" + file, "--model", "second=" + file), first = page;
+  try {
+    page = await newPage(two.address);
+    await page.waitForFunction(() => document.getElementById("model").options.length === 2);
+    await page.select("#model", "second");
+    const asks = [];
+    page.on("request", (r) => { if (/chat\/completions/.test(r.url())) asks.push(JSON.parse(r.postData()).model); });
+    await exchange("Hello! Who are you?");
+    await alt("KeyN");
+    await page.select("#model", "first");
+    await exchange("Tell me a story.");
+    await page.evaluate(() => [...document.querySelectorAll("#list .entry")].find((e) => /Who are you/.test(e.textContent)).click());
+    await page.waitForFunction(() => document.getElementById("model").value === "second");
+    await exchange("My name is Ada.");
+    assert.deepEqual(asks, ["second", "first", "second"]);
+  } finally {
+    await page.close();
+    page = first;
+    await two.stop();
+  }
 });
 
 test("a server that asks for a key: the page asks for it", options, async () => {

@@ -1,5 +1,6 @@
-/* seq.c: one conversation as a list of blocks. Of blocks that the next token's windows reach, the window parts are held (taken), of others not. Blocks [0, n_sealed) are named and never written; after them comes at most one that is being filled, and
- * perhaps some that are reserved. A block that others hold or can find is copied before the first write. */
+/* seq.c: one conversation as a list of blocks. Blocks [0, n_sealed) are named and never written; after them comes at most one that is being filled, and
+ * perhaps some that are reserved. A block that others hold or can find is copied before the first write. Of the blocks that the windows of the next token
+ * reach, the window parts are held too (taken); of others not. */
 #include "kv/cache.h"
 
 static void set_block(kv_seq *s, size_t i, kv_block *b, bool taken) {

@@ -70,8 +70,10 @@ static void one_model(const char *name, way w, const char *folder) {
         if (i == STEPS - 1) {
             size_t n = hearth_session_length(s);
             assert_int_equal(hearth_session_length(a), n);
-            if (memcmp(hearth_session_tokens(a), hearth_session_tokens(s), n * sizeof(int32_t)) != 0) fail_msg("%s, %s, %s: another text after restarts", name, w.cpu ? w.cpu : "auto", w.kv_type ? w.kv_type : "-");
-            if (memcmp(hearth_session_logits(a), hearth_session_logits(s), vocab * sizeof(float)) != 0) fail_msg("%s, %s, %s: other logits after restarts", name, w.cpu ? w.cpu : "auto", w.kv_type ? w.kv_type : "-");
+            if (memcmp(hearth_session_tokens(a), hearth_session_tokens(s), n * sizeof(int32_t)) != 0)
+                fail_msg("%s, %s, %s: another text after restarts", name, w.cpu ? w.cpu : "auto", w.kv_type ? w.kv_type : "-");
+            if (memcmp(hearth_session_logits(a), hearth_session_logits(s), vocab * sizeof(float)) != 0)
+                fail_msg("%s, %s, %s: other logits after restarts", name, w.cpu ? w.cpu : "auto", w.kv_type ? w.kv_type : "-");
             hearth_kv_stats k = hearth_engine_kv(later);
             assert_true(k.tokens_loaded >= 192 && k.damaged == 0 && k.failures == 0);
         }
@@ -92,7 +94,8 @@ static void goes_on_after_restarts(void **state) {
         if (access(kit_path(path), R_OK) != 0) continue;
         /* Each model in the default way and with quantized keys and values; the exact kernels, and types that differ, are tried over the models. */
         const bool latent = strncmp(models[i], "deepseek", 8) == 0;
-        const way ways[] = {{.cpu = i % 5 == 4 ? "ref" : NULL}, {.kv_type = "q8_0"}, {.kv_type = "q4_0"}, {.cpu = i % 4 == 1 ? "ref" : NULL, .kv_type = latent ? "q8_0" : i % 2 ? "q8_0,q4_0" : "f16,q8_0"}};
+        const way ways[] = {{.cpu = i % 5 == 4 ? "ref" : NULL}, {.kv_type = "q8_0"}, {.kv_type = "q4_0"},
+                            {.cpu = i % 4 == 1 ? "ref" : NULL, .kv_type = latent ? "q8_0" : i % 2 ? "q8_0,q4_0" : "f16,q8_0"}};
         for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
             snprintf(folder, sizeof folder, "%s/%s-%zu", temp_dir(), models[i], k);
             one_model(models[i], ways[k], folder);

@@ -148,6 +148,7 @@ typedef struct route_entry {
 static const route_entry routes[] = {
     {"POST", "/v1/chat/completions", route_chat, false},
     {"POST", "/v1/completions", route_completions, false},
+    {"POST", "/v1/embeddings", route_embeddings, false},
     {"POST", "/v1/messages", route_messages, false},
     {"POST", "/v1/messages/count_tokens", route_count_tokens, false},
     {"GET", "/v1/models", route_models, false},

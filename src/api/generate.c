@@ -130,7 +130,7 @@ void refuse_ticket(refusal *f, const err *e) {
 loop_ticket *sampling_submit(sampling *s, const api *a, const token_run *prompt, refusal *f) {
     s->request.tokens = prompt->ids;
     s->request.n_tokens = prompt->n;
-    if (prompt->n >= (size_t)a->info.n_context) {
+    if (prompt->n >= (size_t)a->info.n_context + s->request.embed) {
         refuse_with(f, 400, "context_length_exceeded", "messages",
                     "This model's maximum context length is %d tokens, but the prompt has %zu: shorten it, or start the server with a larger --context.",
                     a->info.n_context, prompt->n);

@@ -10,6 +10,7 @@
  *   tools.c        finds tool calls in what a model writes
  *   chat.c         /v1/chat/completions
  *   completions.c  /v1/completions
+ *   embeddings.c   /v1/embeddings
  *   anthropic.c    /v1/messages
  *   metrics.c      /metrics
  *   page.c         the page */
@@ -184,7 +185,7 @@ int tool_parser_calls(const tool_parser *p);
 /* ---- routes ---- */
 
 typedef void route(api *a, http_request *r);
-route route_chat, route_completions, route_messages, route_count_tokens, route_metrics, route_tokenize, route_detokenize, route_apply_template;
+route route_chat, route_embeddings, route_completions, route_messages, route_count_tokens, route_metrics, route_tokenize, route_detokenize, route_apply_template;
 bool page_serve(http_request *r, const char *path);
 
 #endif

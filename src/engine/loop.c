@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "engine/embed.h"
 #include "engine/loop_inner.h"
 
 enum { MOST_RUNNING = 256 };
@@ -47,7 +48,8 @@ static void remove_running(loop *l, choice *c) {
 
 /* The sequence is done, well or not: what it computed is remembered, and the loop's hold on its ticket ends. */
 static void leave(loop *l, choice *c) {
-    if (c->kv.length > 0) memory_keep(l->memory, &c->kv, c->tokens.ids, c->long_context);
+    if (c->ticket->vector) kv_seq_free(&c->kv);
+    else if (c->kv.length > 0) memory_keep(l->memory, &c->kv, c->tokens.ids, c->long_context);
     l->kv_bytes = running_bytes(l);
     pthread_mutex_lock(&l->lock);
     l->n_live--;
@@ -196,6 +198,7 @@ static void recall(loop *l, choice *c) {
         lenders[i] = (memory_lender){.kv = &r->kv, .tokens = r->tokens.ids, .long_context = r->long_context};
     }
     c->long_context = wants_long(l, c->tokens.n);
+    if (c->ticket->vector) return; /* every token's state is wanted */
     memory_recall(l->memory, c->tokens.ids, c->tokens.n, c->long_context, lenders, l->n_running, &c->kv);
 }
 
@@ -321,11 +324,12 @@ static void plan(loop *l, pass *p) {
         choice *c = l->running[i];
         if (items[i].share == 0) continue;
         bool last = (size_t)items[i].share == items[i].left;
-        p->parts[p->n] = (model_part){.kv = &c->kv, .tokens = c->tokens.ids + c->kv.length, .n = items[i].share, .n_logits = last ? 1 : 0,
-                                      .long_context = c->long_context};
+        bool wants_token = last && !c->ticket->vector;
+        p->parts[p->n] = (model_part){.kv = &c->kv, .tokens = c->tokens.ids + c->kv.length, .n = items[i].share, .n_logits = wants_token ? 1 : 0,
+                                      .hidden = c->ticket->hidden, .long_context = c->long_context};
         p->of[p->n++] = c;
         *(c->decoding ? &p->n_decode : &p->n_prompt) += items[i].share;
-        if (!last) continue;
+        if (!wants_token) continue;
         c->logits = l->logits + (size_t)p->n_pickers * (size_t)l->engine->model.params.n_vocab;
         p->pickers[p->n_pickers++] = c;
     }
@@ -336,6 +340,19 @@ static void relieve(loop *l, const err *e) {
     if (memory_bytes(l->memory) > 0) memory_shrink(l->memory, 0);
     else if (l->n_running > 1 && e->code == HEARTH_MEMORY) preempt(l);
     else while (l->n_running > 0) fail(l, l->running[0], e);
+}
+
+/* After a pass: adds the states of its tokens to the vectors, and ends those that are complete. */
+static void embed(loop *l, pass *p) {
+    for (int i = 0; i < p->n; i++) {
+        choice *c = p->of[i];
+        loop_ticket *t = c->ticket;
+        if (!t->vector) continue;
+        embed_add(&l->engine->model.params, t->vector, t->hidden, c->kv.length - (size_t)p->parts[i].n, (size_t)p->parts[i].n, t->n_prompt);
+        if (c->kv.length < t->n_prompt) continue;
+        embed_finish(&l->engine->model.params, t->vector);
+        finish(l, c, LOOP_END);
+    }
 }
 
 static void run_pass(loop *l, pass *p) {
@@ -356,6 +373,7 @@ static void run_pass(loop *l, pass *p) {
     l->computed_tokens += (uint64_t)p->n_prompt;
     l->chunk_now = (int)l->sched.chunk;
     l->kv_bytes = running_bytes(l);
+    embed(l, p);
     for (int i = 0; i < p->n_pickers; i++) proceed(l, p->pickers[i], now);
 }
 

@@ -45,6 +45,7 @@ typedef struct loop_request {
     uint64_t limit_ns;     /* the request fails with HEARTH_LIMIT after this time; 0: no limit */
     uint64_t agent;        /* whose it is: agents share fairly. 0 is one agent too */
     int priority;          /* higher goes first */
+    bool embed;            /* no answer, but a vector of the prompt: loop_ticket_vector. n must be 1 */
 } loop_request;
 loop_request loop_request_defaults(void);
 
@@ -85,6 +86,9 @@ typedef struct loop_usage {
     uint64_t queued_ns, first_ns, total_ns; /* from submission to the start, the first token and the end; 0: not yet */
 } loop_usage;
 loop_usage loop_ticket_usage(loop_ticket *t);
+
+/* What hearth_embed gives for the prompt of a request to embed, n_embd floats, once loop_next said LOOP_DONE. Owned by the ticket. */
+const float *loop_ticket_vector(const loop_ticket *t);
 
 /* Seconds after which a refused request has a chance, at least 1. */
 int loop_retry_s(loop *l);

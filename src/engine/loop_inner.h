@@ -61,6 +61,8 @@ struct loop_ticket {
     int priority, max_tokens, n_logprobs;
     bool ignore_end, show_special;
     size_t n_prompt;
+    float *hidden;      /* to embed: states of one pass */
+    float *vector;      /* to embed: the result; else NULL */
     int n;
     choice choices[];
 };

@@ -15,6 +15,9 @@ api *api_new(hearth_engine *engine, loop *l, const api_options *options, err *e)
     a->o = *options;
     a->info = hearth_engine_info(engine);
     a->started = (long)time(NULL);
+    a->thinks = thinking_find(a->info.chat_template);
+    a->thoughts = thinking_bound(a->thinks, engine);
+    a->n_shown = thinking_tokens(a->thinks, engine, a->shown, LOOP_SHOWN);
     shape_open(a);
     return a;
 }

@@ -108,6 +108,8 @@ bool sampling_finish(sampling *s, api *a, const http_request *r, refusal *f) {
     s->request.max_tokens = s->max_tokens > INT32_MAX ? -1 : (int)s->max_tokens;
     s->request.ignore_end = s->ignore_eos;
     s->request.priority = (int)s->priority;
+    s->request.shown = a->shown;
+    s->request.n_shown = a->n_shown;
     /* The APIs' penalties count what was sampled; those of the repeat and DRY kind look at all of the text. */
     s->request.penalise_prompt = o->repeat_penalty != 1 || o->dry_multiplier > 0;
     const char *agent = http_header(r, "X-Agent");

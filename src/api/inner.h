@@ -7,7 +7,8 @@
  *   shape.c        what an answer must look like
  *   messages.c     conversations as templates want them
  *   blocks.c       Anthropic's conversations in the same form
- *   tools.c        finds tool calls in what a model writes
+ *   answer.c       cuts what a model writes into thoughts, text and calls
+ *   tools.c        finds tool calls in it
  *   chat.c         /v1/chat/completions
  *   completions.c  /v1/completions
  *   embeddings.c   /v1/embeddings
@@ -25,6 +26,8 @@
 #include "api/api.h"
 #include "base/clock.h"
 
+typedef struct thinking thinking;
+
 /* A grammar that was used lately. */
 enum { KEPT_SHAPES = 32 };
 typedef struct kept_shape {
@@ -40,6 +43,10 @@ struct api {
     loop *loop;
     api_options o;
     hearth_model_info info;
+    const thinking *thinks;        /* NULL: the model does not */
+    int32_t shown[LOOP_SHOWN];     /* control tokens that mark thoughts */
+    int n_shown;
+    loop_thoughts thoughts;        /* how their length is bounded */
     long started;                  /* unix time */
     _Atomic uint64_t ids;
     _Atomic uint64_t statuses[6];  /* replies by first digit */
@@ -92,10 +99,12 @@ json_t *text_json(const char *text, size_t len);
 typedef struct token_run {
     int32_t *ids;
     size_t n;
+    bool in_thought; /* of a rendered prompt: the answer begins inside a thought */
 } token_run;
 bool text_tokenize(const api *a, const char *text, size_t len, unsigned flags, token_run *out, refusal *f);
-/* Renders the template with these variables and makes tokens of it. */
-bool text_render(const api *a, const json_t *variables, token_run *out, refusal *f);
+/* Renders the template with these variables and makes tokens of it. An answer that must have a shape is not thought about: a thought that the template opened is
+ * closed again. */
+bool text_render(const api *a, const json_t *variables, bool shaped, token_run *out, refusal *f);
 bool model_is_known(const api *a, const char *name, refusal *f);
 
 /* ---- generating ---- */
@@ -128,6 +137,7 @@ void shape_open(api *a);
 void shape_close(api *a);
 bool shape_fields(api *a, sampling *s, refusal *f);
 bool shape_grammar(api *a, sampling *s, hearth_grammar_kind kind, const char *text, size_t len, const char *param, refusal *f);
+bool shape_schema(api *a, sampling *s, const json_t *schema, const char *param, refusal *f);
 bool shape_call(api *a, sampling *s, const json_t *tools, const char *name, refusal *f);
 /* Templates that know no tools get them as text: new messages, or NULL. */
 bool template_has_tools(const api *a);
@@ -162,17 +172,20 @@ json_t *messages_from_openai(const json_t *messages, refusal *f);
 /* Anthropic's messages and system text, and its tools in OpenAI's form. */
 json_t *messages_from_anthropic(const json_t *messages, const json_t *system, refusal *f);
 json_t *tools_from_anthropic(const json_t *tools, refusal *f);
+bool cache_control_is_fine(const json_t *v, const char *where, refusal *f);
+/* How many messages there are up to the last one with a cache_control; *head: the system text or the tools have one. */
+size_t cache_control_messages(const json_t *messages, const json_t *system, const json_t *tools, bool *head, refusal *f);
 
 /* What a model writes, cut into text and tool calls while it comes. */
 typedef struct tool_parser tool_parser;
-typedef enum tool_event_kind { TOOL_TEXT, TOOL_CALL } tool_event_kind;
+/* A call comes as TOOL_CALL with its name, its arguments in pieces of JSON text, and its end. */
+typedef enum tool_event_kind { TOOL_THOUGHT, TOOL_TEXT, TOOL_CALL, TOOL_ARGUMENTS, TOOL_CALL_END } tool_event_kind;
 typedef struct tool_event {
     tool_event_kind kind;
-    const char *text; /* TOOL_TEXT, NUL-terminated */
+    const char *text; /* TOOL_THOUGHT, TOOL_TEXT, TOOL_ARGUMENTS; NUL-terminated */
     size_t len;
-    int index;        /* TOOL_CALL: the how manieth */
-    const char *name;
-    const char *arguments; /* JSON text */
+    int index;        /* of the call: the how manieth */
+    const char *name; /* TOOL_CALL */
 } tool_event;
 /* Called for every event; false is out of memory. */
 typedef bool tool_sink(void *user, const tool_event *event);
@@ -181,6 +194,30 @@ void tool_parser_free(tool_parser *p);
 bool tool_parser_add(tool_parser *p, const char *text, size_t len, tool_sink *sink, void *user, err *e);
 bool tool_parser_end(tool_parser *p, tool_sink *sink, void *user, err *e);
 int tool_parser_calls(const tool_parser *p);
+
+/* How a model marks its thoughts; NULL: it has none, as far as its template tells. */
+const thinking *thinking_find(const char *template);
+/* The control tokens among the markers, which must be asked for to be seen; returns how many. */
+int thinking_tokens(const thinking *k, const hearth_engine *engine, int32_t *out, int cap);
+/* How thoughts are recognised and ended by their tokens; n_close is 0 when they cannot be. */
+loop_thoughts thinking_bound(const thinking *k, const hearth_engine *engine);
+/* Whether a prompt ends inside a thought; and what would end it. */
+bool thinking_is_open(const thinking *k, const char *prompt, size_t len);
+const char *thinking_close(const thinking *k);
+
+/* What a model writes, cut into thoughts, text and tool calls while it comes; told like a tool_parser's. */
+typedef struct answer answer;
+answer *answer_new(const thinking *kind, bool in_thought, bool tools, err *e);
+void answer_free(answer *a);
+bool answer_add(answer *a, const char *text, size_t len, tool_sink *sink, void *user, err *e);
+bool answer_end(answer *a, tool_sink *sink, void *user, err *e);
+int answer_calls(const answer *a);
+/* How many tokens its thoughts take; 0 for NULL. */
+int answer_thought_tokens(const answer *a, const hearth_engine *engine);
+
+/* What a request wants of thoughts: the template's variables for it. effort is OpenAI's word or NULL; wish: -1 as the template likes, 0 none, 1 some. False when the model
+ * cannot do it. */
+bool thinking_variables(const api *a, json_t *variables, const char *effort, int wish);
 
 /* ---- routes ---- */
 

@@ -258,19 +258,36 @@ static void start_waiting(loop *l) {
 
 /* ---- a pass ---- */
 
+/* Keeps an eye on how long the answer's thoughts become. */
+static void watch_thoughts(choice *c, int32_t token) {
+    const loop_thoughts *h = &c->ticket->thoughts;
+    if (h->limit == 0) return;
+    if (c->forced) c->forced--;
+    if (token == h->open) c->in_thought = true;
+    if (token == h->end) c->in_thought = false;
+    else if (c->in_thought && !c->forced && c->picked >= h->limit) c->forced = h->n_close;
+}
+
+static bool is_shown(const loop_ticket *t, int32_t token) {
+    for (int i = 0; i < t->n_shown; i++)
+        if (t->shown[i] == token) return true;
+    return t->show_special;
+}
+
 /* The token's text, and whether the answer ends here. */
 static loop_finish add_token(loop *l, choice *c, int32_t token, err *e) {
     loop_ticket *t = c->ticket;
     const bool ends = hearth_token_ends(l->engine, token) && !t->ignore_end;
     buf text = {0};
     size_t len = 0;
-    const char *bytes = !ends || t->show_special ? hearth_token_bytes(l->engine, token, t->show_special, &len) : NULL;
+    const char *bytes = !ends || t->show_special ? hearth_token_bytes(l->engine, token, is_shown(t, token), &len) : NULL;
     bool ok = !bytes || stop_add(&c->filter, bytes, len, &text, e);
     loop_finish why = c->filter.found ? LOOP_STOP : ends ? LOOP_END : LOOP_RUNNING;
     ok = ok && ticket_token(c, token, why == LOOP_RUNNING, text.data ? text.data : "", text.len, e);
     buf_free(&text);
     if (ok && why == LOOP_RUNNING) {
         ok = token_list_add(&c->tokens, token, e) && hearth_sampler_accept(c->sampler, token, e);
+        watch_thoughts(c, token);
         if ((t->max_tokens >= 0 && c->picked >= t->max_tokens) || c->tokens.n >= (size_t)l->engine->n_context) why = LOOP_LENGTH;
     }
     return why;
@@ -302,7 +319,8 @@ static void pick(void *context, int64_t i, int thread) {
     (void)thread;
     choice *c = ((choice **)context)[i];
     c->pick_error = (err){0};
-    c->pick = hearth_sampler_pick(c->sampler, c->logits, &c->pick_error);
+    const loop_thoughts *h = &c->ticket->thoughts;
+    c->pick = c->forced ? h->close[h->n_close - c->forced] : hearth_sampler_pick(c->sampler, c->logits, &c->pick_error);
 }
 
 /* Parts of the next pass, and who wants logits. */

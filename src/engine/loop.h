@@ -32,6 +32,17 @@ void loop_free(loop *l);
 /* Ends the thread; tickets that are not done fail with HEARTH_CANCELLED, and can still be read and freed. */
 void loop_end(loop *l);
 
+enum { LOOP_SHOWN = 8, LOOP_CLOSE = 16 };
+
+/* A bound on thoughts: once an answer holds limit tokens and is in a thought still, the tokens of close are put in. */
+typedef struct loop_thoughts {
+    int limit;                 /* 0: none */
+    bool inside;               /* the prompt ends in a thought */
+    int32_t open, end;         /* tokens that begin and end one; HEARTH_TOKEN_NONE: there is no such token */
+    int32_t close[LOOP_CLOSE];
+    int n_close;
+} loop_thoughts;
+
 typedef struct loop_request {
     const int32_t *tokens; /* the prompt, at least one; copied */
     size_t n_tokens;
@@ -41,7 +52,10 @@ typedef struct loop_request {
     int max_tokens;        /* -1: until the model ends or the context is full */
     const char *const *stop;
     bool ignore_end, show_special;
+    const int32_t *shown;  /* control tokens whose text is given out too, LOOP_SHOWN at most */
+    int n_shown;
     int n_logprobs;        /* likeliest tokens to report with each; -1: no log-probabilities */
+    loop_thoughts thoughts;
     uint64_t limit_ns;     /* the request fails with HEARTH_LIMIT after this time; 0: no limit */
     uint64_t agent;        /* whose it is: agents share fairly. 0 is one agent too */
     int priority;          /* higher goes first */

@@ -32,6 +32,8 @@ typedef struct choice {
     hearth_sampler *sampler;
     stop_filter filter;
     int picked;
+    bool in_thought;
+    int forced;        /* tokens at the end of thoughts.close that are still to be put in */
     uint64_t last_ns;  /* when the last token was picked */
     int32_t pick;      /* of this pass */
     err pick_error;
@@ -60,6 +62,9 @@ struct loop_ticket {
     uint64_t arrival, deadline, agent;
     int priority, max_tokens, n_logprobs;
     bool ignore_end, show_special;
+    int32_t shown[LOOP_SHOWN];
+    int n_shown;
+    loop_thoughts thoughts;
     size_t n_prompt;
     float *hidden;      /* to embed: states of one pass */
     float *vector;      /* to embed: the result; else NULL */

@@ -1,5 +1,6 @@
 /* ticket.c: a request as its owner sees it. The loop's thread puts text and tokens into each answer's box, the owner takes them out;
  * a slow reader gets larger pieces, never slows the loop. */
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -81,6 +82,7 @@ static bool open_choice(choice *c, loop_ticket *t, int index, const loop_request
     if (!c->tokens.ids) return false;
     memcpy(c->tokens.ids, r->tokens, r->n_tokens * sizeof *r->tokens);
     c->tokens.n = c->tokens.cap = r->n_tokens;
+    c->in_thought = r->thoughts.inside;
     if (r->embed) return true;
     c->sampler = hearth_sampler_new(t->loop->engine, &o, e);
     if (!c->sampler || !stop_open(&c->filter, r->stop, e)) return false;
@@ -95,6 +97,7 @@ static bool check_request(const loop *l, const loop_request *r, err *e) {
     if (r->n_tokens >= context + r->embed)
         return err_set(e, HEARTH_ARGUMENT, "the prompt has %zu tokens, and the context of %zu leaves no room for an answer", r->n_tokens, context);
     if (r->n < 1 || r->n > l->o.max_running) return err_set(e, HEARTH_ARGUMENT, "n must be from 1 to %d, not %d", l->o.max_running, r->n);
+    assert(r->n_shown <= LOOP_SHOWN);
     if (r->max_tokens < -1 || r->n_logprobs > 100) return err_set(e, HEARTH_ARGUMENT, "max_tokens must be -1 or more, and log-probabilities 100 at most");
     for (size_t i = 0; i < r->n_tokens; i++)
         if (r->tokens[i] < 0 || r->tokens[i] >= l->engine->model.params.n_vocab)
@@ -122,6 +125,9 @@ static loop_ticket *ticket_new(loop *l, const loop_request *r, err *e) {
     t->n_logprobs = r->n_logprobs;
     t->ignore_end = r->ignore_end;
     t->show_special = r->show_special;
+    t->n_shown = r->n_shown;
+    for (int i = 0; i < r->n_shown; i++) t->shown[i] = r->shown[i];
+    t->thoughts = r->thoughts;
     t->n_prompt = r->n_tokens;
     t->usage.prompt_tokens = (int)r->n_tokens;
     const size_t width = (size_t)l->engine->model.params.n_embd, rows = r->n_tokens < MODEL_CHUNK ? r->n_tokens : MODEL_CHUNK;

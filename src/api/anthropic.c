@@ -149,7 +149,7 @@ static bool read_message(message *m, const http_request *r, bool count_only, ref
 }
 
 /* These messages rendered, with the beginning of an answer or without. */
-static bool make_prompt(message *m, const json_t *given, bool answer, token_run *prompt, refusal *f) {
+static bool make_prompt(message *m, const json_t *given, bool begin, token_run *prompt, refusal *f) {
     json_t *messages = messages_from_anthropic(given, m->system, f);
     if (!messages) return false;
     if (m->tools && !template_has_tools(m->a)) {
@@ -159,7 +159,7 @@ static bool make_prompt(message *m, const json_t *given, bool answer, token_run 
     }
     json_t *variables = json_pack("{s:o}", "messages", messages);
     if (m->tools) json_object_set(variables, "tools", m->tools);
-    if (!answer) json_object_set_new(variables, "add_generation_prompt", json_false());
+    if (!begin) json_object_set_new(variables, "add_generation_prompt", json_false());
     /* What cannot be switched off is left out of the answer. */
     bool ok = thinking_variables(m->a, variables, m->effort, m->think) || m->think == 0 || refuse(f, "", "output_config.effort: this model has no levels of effort");
     ok = ok && text_render(m->a, variables, m->s.grammar != NULL, prompt, f);

@@ -19,12 +19,16 @@ api *api_new(hearth_engine *engine, loop *l, const api_options *options, err *e)
     a->thoughts = thinking_bound(a->thinks, engine);
     a->n_shown = thinking_tokens(a->thinks, engine, a->shown, LOOP_SHOWN);
     shape_open(a);
-    return a;
+    a->responses = response_state_new(e);
+    if (a->responses) return a;
+    api_free(a);
+    return NULL;
 }
 
 void api_free(api *a) {
     if (!a) return;
     shape_close(a);
+    response_state_free(a->responses);
     mem_free(a);
 }
 
@@ -152,6 +156,10 @@ static const route_entry routes[] = {
     {"POST", "/v1/chat/completions", route_chat, false},
     {"POST", "/v1/completions", route_completions, false},
     {"POST", "/v1/embeddings", route_embeddings, false},
+    {"POST", "/v1/responses", route_responses, false},
+    {"POST", "/v1/responses/input_tokens", route_response_tokens, false},
+    {"GET", "/v1/responses/*", route_response_show, false},
+    {"DELETE", "/v1/responses/*", route_response_delete, false},
     {"POST", "/v1/messages", route_messages, false},
     {"POST", "/v1/messages/count_tokens", route_count_tokens, false},
     {"GET", "/v1/models", route_models, false},

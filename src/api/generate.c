@@ -5,9 +5,6 @@
 
 #include "api/inner.h"
 
-/* How often a waiting handler looks whether its client is still there. */
-static const uint64_t LOOK_NS = 100000000u;
-
 void sampling_init(sampling *s, const api *a) {
     memset(s, 0, sizeof *s);
     s->request = loop_request_defaults();
@@ -169,7 +166,7 @@ bool gather(const api *a, http_request *r, loop_ticket *t, int n, logprob_json *
     for (;;) {
         loop_piece piece;
         err e = {0};
-        loop_news news = loop_next(t, LOOK_NS, &piece, &e);
+        loop_news news = loop_next(t, API_LOOK_NS, &piece, &e);
         if (news == LOOP_PIECE && !add_piece(a, &piece, each, n_top, &out[piece.choice], &e)) news = LOOP_FAILED;
         if (news == LOOP_DONE) return true;
         if (news == LOOP_FAILED) {

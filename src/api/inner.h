@@ -12,6 +12,7 @@
  *   chat.c         /v1/chat/completions
  *   completions.c  /v1/completions
  *   embeddings.c   /v1/embeddings
+ *   responses.c    /v1/responses, with response_items.c, response_maker.c and response_state.c
  *   anthropic.c    /v1/messages
  *   metrics.c      /metrics
  *   page.c         the page */
@@ -50,6 +51,7 @@ struct api {
     long started;                  /* unix time */
     _Atomic uint64_t ids;
     _Atomic uint64_t statuses[6];  /* replies by first digit */
+    struct response_state *responses;
     pthread_mutex_t shapes_lock;
     kept_shape shapes[KEPT_SHAPES];
     uint64_t shapes_clock;
@@ -143,6 +145,9 @@ bool shape_call(api *a, sampling *s, const json_t *tools, const char *name, refu
 bool template_has_tools(const api *a);
 json_t *tools_as_text(const json_t *messages, const json_t *tools, refusal *f);
 
+/* How often a waiting handler looks whether its client is still there. */
+#define API_LOOK_NS 100000000u
+
 void refuse_ticket(refusal *f, const err *e);
 void note_usage(http_request *r, const loop_usage *u);
 
@@ -219,10 +224,46 @@ int answer_thought_tokens(const answer *a, const hearth_engine *engine);
  * cannot do it. */
 bool thinking_variables(const api *a, json_t *variables, const char *effort, int wish);
 
+/* ---- responses ---- */
+
+/* Responses that later requests may go on from: {"response": ..., "input": [items]} by id. For any thread. */
+typedef struct response_state response_state;
+response_state *response_state_new(err *e);
+void response_state_free(response_state *s);
+bool response_state_put(response_state *s, const char *id, const json_t *record, err *e);
+json_t *response_state_get(response_state *s, const char *id); /* new reference, or NULL */
+bool response_state_drop(response_state *s, const char *id);   /* false: there is none */
+
+/* Items as messages of the chat API, and tools in its form. New references, or NULL when refused. */
+json_t *messages_from_items(const json_t *items, const char *instructions, refusal *f);
+json_t *tools_from_responses(const json_t *tools, refusal *f);
+
+/* From what a model writes to the items of a response, and the events that tell of them. */
+typedef struct response_maker {
+    const char *id;       /* of the response */
+    json_t *output;       /* items that are complete */
+    answer *answer;
+    bool one_call;        /* further calls are dropped */
+    bool cut;             /* the answer ended for want of tokens */
+    buf *out;             /* where events go; NULL: nowhere */
+    int sequence;
+    /* the item that is open */
+    bool is_open;
+    tool_event_kind open; /* thoughts, text or a call */
+    char item_id[80];
+    buf text, name;
+    json_t *logprobs, *waiting;
+} response_maker;
+bool response_maker_open(response_maker *m, const api *a, const char *id, bool in_thought, bool tools, bool one_call, err *e);
+void response_maker_close(response_maker *m);
+/* n_logprobs: likeliest tokens to tell of; -1: no log-probabilities. False: no memory. */
+bool response_maker_add(response_maker *m, const api *a, const loop_piece *p, int n_logprobs);
+bool response_event(response_maker *m, const char *type, const json_t *response);
+
 /* ---- routes ---- */
 
 typedef void route(api *a, http_request *r);
-route route_chat, route_embeddings, route_completions, route_messages, route_count_tokens, route_metrics, route_tokenize, route_detokenize, route_apply_template;
+route route_chat, route_embeddings, route_responses, route_response_tokens, route_response_show, route_response_delete, route_completions, route_messages, route_count_tokens, route_metrics, route_tokenize, route_detokenize, route_apply_template;
 bool page_serve(http_request *r, const char *path);
 
 #endif

@@ -16,9 +16,9 @@ static http_server *server;
 static int port;
 
 /* Returns 0, or -1 after saying why. */
-static inline int kit_start(const char *model, const hearth_engine_options *options) {
+static inline int kit_start(const char *path, const hearth_engine_options *options) {
     err e = {0};
-    engine = hearth_engine_open(model, options, &e);
+    engine = hearth_engine_open(path, options, &e);
     loop_options lo = loop_defaults();
     lo.max_queue = 4;
     the_loop = engine ? loop_new(engine, &lo, &e) : NULL;

@@ -47,7 +47,7 @@ CLI_OBJ  := $(CLI_SRC:%.c=$(BUILD)/%.o)
 TEST_SRC := $(wildcard tests/unit/test_*.c tests/conformance/test_*.c)
 TESTS    := $(TEST_SRC:%.c=$(BUILD)/%)
 
-.PHONY: all run test clients asan ubsan tsan install deps clean help tests
+.PHONY: all run test clients fuzz asan ubsan tsan install deps clean help tests
 all: $(BUILD)/hearth $(BUILD)/libhearth.a $(BUILD)/libhearth.so $(BUILD)/hearth.pc
 
 help:
@@ -56,6 +56,7 @@ help:
 	@echo 'make test       install what is missing, build, run the tests'
 	@echo 'make asan       the tests under the address sanitizer (ubsan, tsan: undefined, thread)'
 	@echo 'make clients    real API clients and a browser against the server (needs npm; Chromium if there)'
+	@echo 'make fuzz       each fuzz target for FUZZ_SECONDS (now $(FUZZ_SECONDS)); needs clang and its fuzzer library'
 	@echo 'make install    to PREFIX (now $(PREFIX)), below DESTDIR'
 	@echo 'make deps       only install the Debian packages that are missing'
 	@echo 'make clean      delete $(BUILD)'
@@ -105,6 +106,16 @@ test: deps
 
 clients: $(BUILD)/hearth
 	@cd tests/clients && npm install --silent --no-audit --no-fund && npm test --silent
+
+# Every object is built again with clang, for its coverage counters.
+FUZZ_SECONDS ?= 60
+FUZZERS  := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+$(BUILD)/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/tools/support.o $(SERVER_OBJ) $(LIB_OBJ)
+	$(CC) $(LDFLAGS) -fsanitize=fuzzer $^ $(LDLIBS) $(HTTP_LIBS) -lcmocka -o $@
+fuzz:
+	@$(MAKE) --no-print-directory -s $(PARALLEL) BUILD=build/fuzz CC=clang OPT='-O1 -g' SANITIZE='-fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all' \
+		WARN= $(FUZZERS:%=build/fuzz/%)
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) tests/fuzz/run.sh $(FUZZERS:%=build/fuzz/%)
 
 asan:
 	@$(MAKE) --no-print-directory test BUILD=build/asan OPT='-O1 -g' SANITIZE='-fsanitize=address -fno-omit-frame-pointer'

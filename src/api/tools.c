@@ -194,6 +194,10 @@ static bool step_head(tool_parser *p, bool *more, err *e) {
     bool hopeless;
     match m = match_head(text, len, &at, &name, &hopeless);
     const char *close = p->bare ? NULL : memmem(text, len, CLOSE, strlen(CLOSE));
+    if (m == MATCH && close && close < text + at) { /* the call ended before */
+        json_decref(name);
+        m = NO_MATCH;
+    }
     if (m == MATCH) {
         bool ok = begin_call(p, json_string_value(name), e);
         json_decref(name);
@@ -204,7 +208,7 @@ static bool step_head(tool_parser *p, bool *more, err *e) {
         *more = true;
         return ok;
     }
-    if ((p->bare && hopeless) || p->held.len >= LONGEST_CALL) return give_up(p, p->held.len, more, e);
+    if ((p->bare && hopeless) || p->held.len >= LONGEST_CALL) return give_up(p, start, more, e); /* there may be a call further on */
     if (!close) return true;
     size_t used = (size_t)(close + strlen(CLOSE) - p->held.data);
     bool is_call = false;

@@ -30,9 +30,10 @@ static void check_set(const kernels *k) {
                        c.exact ? "exact" : "random", c.packed ? " packed" : "", worst);
             }
     }
-    for (int i = 0; i < 8; i++) {
+    static const int types[] = {QUANT_F32, QUANT_F16, QUANT_Q8_0, QUANT_Q4_0};
+    for (int i = 0; i < 16; i++) {
         const check_att a = {.n_q = 1 + 5 * i, .k_dim = i & 2 ? 128 : 72, .v_dim = i & 4 ? 64 : 100, .keys = 30 + 70 * i, .window = i == 3 ? 40 : 0,
-                             .cap = i == 5 ? 20 : 0, .sink = i == 6, .type = i & 1 ? QUANT_F16 : QUANT_F32};
+                             .cap = i == 5 ? 20 : 0, .sink = i == 6, .k_type = types[i / 4], .v_type = types[i % 4]};
         double worst = check_attention(k, &a, (uint64_t)i);
         if (worst >= 0 && worst <= check_att_limit(k, &a)) continue;
         failures++;
@@ -92,7 +93,7 @@ static void time_product(const kernels *k, pool *p, int type, int64_t rows, int6
 
 /* One KV head: GB/s of keys and values read, Gop/s of both products. One thread, whatever --threads says. */
 static void time_attention(const kernels *k, pool *p, int n_q, int64_t keys, int type) {
-    const check_att c = {.n_q = n_q, .k_dim = 128, .v_dim = 128, .keys = keys, .type = type};
+    const check_att c = {.n_q = n_q, .k_dim = 128, .v_dim = 128, .keys = keys, .k_type = type, .v_type = type};
     check_att_data d;
     check_att_make(&d, &c, 1);
     double best = 1e9;
@@ -104,17 +105,20 @@ static void time_attention(const kernels *k, pool *p, int n_q, int64_t keys, int
     }
     check_att_free(&d, &c);
     printf("%-7s attention %s, %d queries, %ld keys of 128: %8.3f ms %7.1f GB/s %8.1f Gop/s\n", k->name, quant_find(type)->name, n_q, (long)keys, best * 1e3,
-           (double)keys * 256 * (type == QUANT_F32 ? 4 : 2) / best * 1e-9, (double)keys * n_q * 512 / best * 1e-9);
+           (double)keys * 2 * (double)check_row_bytes(type, 128) / best * 1e-9, (double)keys * n_q * 512 / best * 1e-9);
 }
 
 static void time_set(const kernels *k, pool *p, const char *only) {
     if (!only || strcmp(only, "attention") == 0) {
-        time_attention(k, p, 1, 8192, QUANT_F16);
-        time_attention(k, p, 1, 262144, QUANT_F16); /* larger than the caches */
-        time_attention(k, p, 4, 262144, QUANT_F16);
-        time_attention(k, p, 4, 8192, QUANT_F16);
-        time_attention(k, p, 8, 8192, QUANT_F16);
-        time_attention(k, p, 256, 2048, QUANT_F16);
+        static const int kv_types[] = {QUANT_F16, QUANT_Q8_0, QUANT_Q4_0};
+        for (int i = 0; i < 3; i++) {
+            time_attention(k, p, 1, 8192, kv_types[i]);
+            time_attention(k, p, 1, 262144, kv_types[i]); /* larger than the caches */
+            time_attention(k, p, 4, 262144, kv_types[i]);
+            time_attention(k, p, 4, 8192, kv_types[i]);
+            time_attention(k, p, 8, 8192, kv_types[i]);
+            time_attention(k, p, 256, 2048, kv_types[i]);
+        }
     }
     static const int types[] = {QUANT_F32, QUANT_F16, QUANT_BF16, QUANT_Q8_0, QUANT_Q4_0, QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K, QUANT_IQ4_NL,
                                 QUANT_IQ4_XS, QUANT_MXFP4, QUANT_Q3_K, QUANT_Q5_0, QUANT_IQ2_XS};

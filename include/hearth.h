@@ -77,6 +77,7 @@ typedef struct hearth_engine_options {
     const char *cache_dir;     /* NULL: $XDG_CACHE_HOME/hearth or ~/.cache/hearth */
     uint64_t cache_bytes;      /* most that all packed weights in it may take; HEARTH_AUTO: half of what the disk would have without them */
     /* Conversations. Keys and values once computed are found again by their tokens, by any session of the same tenant. */
+    const char *kv_type;       /* keys and values as "f16", "q8_0" or "q4_0", or apart as in "q8_0,q4_0"; NULL: f16, or float where cpu is "ref" */
     uint64_t kv_memory;        /* bytes of keys and values, those in use included; HEARTH_AUTO: a part of what the machine has to spare; 0: nothing is kept */
     bool store;                /* keep them on disk too: needed for agents */
     const char *store_dir;     /* NULL: $XDG_DATA_HOME/hearth/kv or ~/.local/share/hearth/kv */
@@ -296,6 +297,14 @@ typedef struct hearth_kv_stats {
     uint64_t warm_blocks, warm_bytes, warm_budget, warm_evictions, agents;
     uint64_t written_blocks, written_bytes, saves, waiting, skipped, failures, damaged;
     double write_seconds, load_seconds, longest_write, scan_seconds;
+    /* By tier: prompts of which something was found there, and those of which nothing was (those that memory knew whole do not ask the disk); tokens found there
+     * (on disk: tokens_loaded) and the time that computing them would have taken at the speed measured in this process (0: nothing measured yet). */
+    uint64_t hot_hits, hot_misses, hot_tokens, warm_hits, warm_misses;
+    double prefill_speed;                /* tokens per second; 0: nothing measured yet */
+    double hot_saved_seconds, warm_saved_seconds;
+    double longest_load;                 /* load_seconds: all warm_hits together */
+    double save_seconds, longest_save;   /* of agents, from the end of the turn until it was on disk; save_seconds: all saves together */
+    double stall_seconds;                /* that computing waited for remembering */
 } hearth_kv_stats;
 HEARTH_API hearth_kv_stats hearth_engine_kv(const hearth_engine *engine);
 

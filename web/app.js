@@ -1,327 +1,219 @@
-// app.js: the page: conversations in the browser, answers from the server.
-import { element, markdown } from "./markdown.js";
+// app.js: the page: what is open, what the buttons and keys do.
+import { look, onServer, pause, server, watch } from "./api.js";
+import { agents, branches, familyOf, families, fork, load, loadFamily, newBranch, readBook, saveLocal, syncAgents, textOf, title } from "./book.js";
+import { showDashboard, watchMetrics } from "./dashboard.js";
+import { $, announce, button, element } from "./dom.js";
+import { beginEdit, isEditing, messageNodes, onMessage, updateMessage } from "./log.js";
+import { readModels, toggleOptions } from "./options.js";
+import { prefs } from "./prefs.js";
+import { answer, onRun, runs, stop } from "./runs.js";
+import { onSide, setFilter, showSide } from "./side.js";
 
-const $ = (id) => document.getElementById(id);
 const log = $("log"), input = $("input");
-
-// ---- what is kept ----
-
-const stored = (key, fallback) => {
-  try { return JSON.parse(localStorage.getItem(key)) ?? fallback; } catch { return fallback; }
-};
-const settings = stored("hearth.settings", {});
-let conversations = stored("hearth.conversations", []);
-if (!Array.isArray(conversations)) conversations = [];
-let current = null;   // the open conversation, or null for a new one
-let running = null;   // {conversation, message, abort}
-let up = false;
-
-function save() {
-  try {
-    localStorage.setItem("hearth.conversations", JSON.stringify(conversations));
-    localStorage.setItem("hearth.settings", JSON.stringify(settings));
-  } catch {
-    announce("The browser has no room left: older conversations were not saved.");
-  }
-}
-
-const newId = () => Date.now().toString(36) + Math.random().toString(36).slice(2, 8);
-const titleOf = (c) => c?.title || "New conversation";
-const announce = (text) => { $("announce").textContent = text; };
-
-// ---- the server ----
-
-function headers() {
-  const h = { "Content-Type": "application/json" };
-  if (settings.key) h.Authorization = "Bearer " + settings.key;
-  return h;
-}
-
-function setState(isUp, text) {
-  up = isUp;
-  $("state").className = isUp ? "up" : "down";
-  $("state-text").textContent = text;
-}
-
-async function look() {
-  try {
-    const reply = await fetch("health", { cache: "no-store", signal: AbortSignal.timeout(4000) });
-    const health = await reply.json();
-    setState(true, health.model);
-  } catch {
-    setState(false, "the server is away");
-  }
-}
-
-const pause = (ms) => new Promise((done) => setTimeout(done, ms));
-async function untilUp(signal) {
-  for (;;) {
-    await look();
-    if (up || signal.aborted) return;
-    await pause(700);
-  }
-}
-
-// The events of a stream, parsed.
-async function* events(reply) {
-  const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    rest += value;
-    const parts = rest.split("\n\n");
-    rest = parts.pop();
-    for (const part of parts) {
-      const line = part.split("\n").find((l) => l.startsWith("data: "));
-      if (line) yield line.slice(6);
-    }
-  }
-}
-
-function requestOf(conversation, upTo) {
-  const messages = conversation.messages.slice(0, upTo).map(({ role, content }) => ({ role, content }));
-  if (settings.system) messages.unshift({ role: "system", content: settings.system });
-  const body = { messages, stream: true, stream_options: { include_usage: true }, user: conversation.id };
-  for (const key of ["temperature", "top_p", "top_k", "min_p", "repeat_penalty", "max_tokens", "seed"])
-    if (settings[key] !== undefined && settings[key] !== "") body[key] = Number(settings[key]);
-  return body;
-}
-
-// Asks once; returns true when the answer came to its end.
-async function ask(conversation, message, upTo, abort, onText) {
-  const began = performance.now();
-  let first = 0;
-  const reply = await fetch("v1/chat/completions", { method: "POST", headers: headers(), body: JSON.stringify(requestOf(conversation, upTo)), signal: abort.signal });
-  if (!reply.ok) {
-    const detail = await reply.json().catch(() => null);
-    if (reply.status === 401) $("settings").showModal();
-    if (reply.status === 429 || reply.status === 503) {
-      await pause(1000 * Number(reply.headers.get("Retry-After") ?? 1));
-      return false;
-    }
-    throw new Error(detail?.error?.message ?? "The server answered " + reply.status + ".");
-  }
-  for await (const data of events(reply)) {
-    if (data === "[DONE]") return true;
-    const event = JSON.parse(data);
-    if (event.error) throw new Error(event.error.message);
-    const choice = event.choices[0];
-    if (choice?.delta?.content) {
-      first ||= performance.now();
-      message.content += choice.delta.content;
-      onText();
-    }
-    if (choice?.finish_reason) message.finish = choice.finish_reason;
-    if (event.usage) {
-      const seconds = (performance.now() - (first || began)) / 1000;
-      message.facts = {
-        first: ((first || performance.now()) - began) / 1000,
-        rate: event.usage.completion_tokens > 1 && seconds > 0 ? (event.usage.completion_tokens - 1) / seconds : 0,
-        tokens: event.usage.completion_tokens,
-        prompt: event.usage.prompt_tokens,
-        cached: event.usage.prompt_tokens_details?.cached_tokens ?? 0,
-      };
-    }
-  }
-  return false;
-}
-
-// Answers the conversation as it stands; when the server goes away, waits for it and begins the answer again.
-async function answer(conversation) {
-  const message = { role: "assistant", content: "", finish: null };
-  const upTo = conversation.messages.length;
-  conversation.messages.push(message);
-  const abort = new AbortController();
-  running = { conversation, message, abort };
-  show();
-  let queued = false;
-  const onText = () => {
-    if (queued) return;
-    queued = true;
-    requestAnimationFrame(() => { queued = false; refresh(message); });
-  };
-  try {
-    for (;;) {
-      message.content = "";
-      try {
-        if (await ask(conversation, message, upTo, abort, onText)) break;
-      } catch (problem) {
-        if (abort.signal.aborted || !(problem instanceof TypeError)) throw problem;
-      }
-      message.away = true;
-      refresh(message);
-      await untilUp(abort.signal);
-      if (abort.signal.aborted) break;
-      message.away = false;
-    }
-    if (abort.signal.aborted) message.finish = "stopped";
-    else announce("The answer is complete.");
-  } catch (problem) {
-    if (abort.signal.aborted) message.finish = "stopped";
-    else message.problem = problem.message;
-  }
-  message.away = false;
-  conversation.changed = Date.now();
-  running = null;
-  save();
-  show();
-}
+let current = null; // the open branch; null: a new conversation
 
 // ---- showing ----
 
-function facts(message) {
-  const f = message.facts;
-  const out = [];
-  if (message.problem) out.push(element("span", message.problem, { class: "problem", role: "alert" }));
-  if (message.away) out.push(element("span", "The server is away; the answer begins again when it is back.", { class: "problem" }));
-  if (message.finish === "stopped") out.push(element("span", "Stopped.", { class: "facts" }));
-  if (message.finish === "length") out.push(element("span", "Cut off: the limit of tokens is reached.", { class: "facts" }));
-  if (f) {
-    const part = f.prompt ? f.cached / f.prompt : 0;
-    const bar = element("i");
-    bar.style.width = Math.round(100 * part) + "%";
-    out.push(element("span", `${f.rate.toFixed(1)} tokens/s · first token after ${f.first.toFixed(2)} s ·`, { class: "facts" }));
-    out.push(element("span", [element("span", bar, { class: "remembered", "aria-hidden": "true" }), `${f.cached} of ${f.prompt} prompt tokens remembered`], { class: "facts" }));
-  }
-  return out;
-}
-
-function button(text, action, label) {
-  const b = element("button", text, { type: "button", class: "quiet" });
-  if (label) b.setAttribute("aria-label", label);
-  b.addEventListener("click", action);
-  return b;
-}
-
-function below(conversation, index) {
-  const message = conversation.messages[index];
-  if (running?.message === message && !message.away) return element("div", null, { class: "below" });
-  const out = message.role === "assistant" ? facts(message) : [];
-  if (!running) {
-    if (message.role === "user") out.push(button("Edit", () => edit(conversation, index), "Edit this message in a branch of the conversation"));
-    else if (index === conversation.messages.length - 1) out.push(button("Retry", () => retry(conversation)));
-    out.push(button("Copy", () => navigator.clipboard?.writeText(message.content)));
-  }
-  return element("div", out, { class: "below" });
-}
-
-function fill(article, conversation, index) {
-  const message = conversation.messages[index];
-  const live = running?.message === message;
-  const body = element("div", message.role === "user" ? message.content : [markdown(message.content)], { class: "body" + (live ? " waiting" : "") });
-  const who = element("h3", message.role === "user" ? "You" : "Answer", { class: "hidden" });
-  article.replaceChildren(who, body, below(conversation, index));
-  article.setAttribute("aria-busy", String(live));
-}
+const nearEnd = () => log.scrollHeight - log.scrollTop - log.clientHeight < 90;
+const toEnd = () => { log.scrollTop = log.scrollHeight; };
 
 function welcome() {
   const ideas = ["Hello! Who are you?", "My name is Ada and I live in Turin.", "Tell me a short story about a lamp."];
-  const box = element("div", [element("h2", "What shall we talk about?"), element("p", "Conversations stay in this browser; what the model has read, it remembers.")], { class: "welcome" });
-  box.append(element("div", ideas.map((idea) => {
-    const b = element("button", idea, { type: "button" });
-    b.addEventListener("click", () => send(idea));
-    return b;
-  }), { class: "ideas" }));
+  const box = element("div", [
+    element("img", null, { src: "icon.svg", alt: "", width: "56", height: "56" }),
+    element("h2", "What shall we talk about?"),
+    element("p", agents.known === false ? "What the model has read, it remembers. Conversations stay in this browser." : "What is read once is remembered: tomorrow, after a restart, in every branch."),
+    element("div", ideas.map((idea) => button(idea, () => send(idea), { kind: "idea" })), { class: "ideas" }),
+  ], { class: "welcome" });
   return box;
 }
 
-const nearEnd = () => log.scrollHeight - log.scrollTop - log.clientHeight < 80;
-const toEnd = () => { log.scrollTop = log.scrollHeight; };
-
-function refresh(message) {
-  if (!current || running?.conversation !== current) return;
-  const index = current.messages.indexOf(message), article = log.children[index];
-  if (!article) return;
-  const follow = nearEnd();
-  fill(article, current, index);
-  if (follow) toEnd();
+function showComposer() {
+  const busy = runs.has(current?.id);
+  if (busy && document.activeElement === $("send")) input.focus();
+  $("stop").hidden = !busy;
+  $("send").hidden = busy;
+  $("send").disabled = !input.value.trim();
 }
 
-function showList() {
-  conversations.sort((a, b) => b.changed - a.changed);
-  $("list").replaceChildren(...conversations.map((c) => {
-    const name = element("button", titleOf(c), { type: "button", class: "name", title: titleOf(c) });
-    if (c === current) name.setAttribute("aria-current", "true");
-    name.addEventListener("click", () => { open(c); $("side").classList.remove("open"); });
-    const remove = button("✕", () => removeConversation(c), "Delete " + titleOf(c));
-    remove.classList.add("remove");
-    return element("li", [name, remove], c === current ? { class: "open" } : {});
-  }));
+function showHead() {
+  const name = current?.messages?.length || current?.agent ? title(current) : "New conversation";
+  $("title").textContent = name;
+  document.title = (runs.has(current?.id) ? "… " : "") + (current ? name + " · " : "") + "hearth";
+  const tier = current?.agent?.tier;
+  $("tier").hidden = !tier;
+  if (tier && $("tier").dataset.tier !== tier) {
+    $("tier").dataset.tier = tier;
+    $("tier").replaceChildren(element("span", null, { class: "tier " + tier, "aria-hidden": "true" }), tier);
+  }
 }
 
-function show() {
-  showList();
-  $("title").textContent = titleOf(current);
-  document.title = (current ? titleOf(current) + " · " : "") + "hearth";
-  log.replaceChildren(...(current?.messages ?? []).map((m, i) => {
-    const article = element("article", null, { class: m.role });
-    fill(article, current, i);
-    return article;
-  }));
-  if (!current) log.append(welcome());
-  $("stop").hidden = !running;
-  $("send").hidden = !!running;
-  toEnd();
+function show({ end = false } = {}) {
+  showHead();
+  showSide(current);
+  showComposer();
+  const box = $("messages");
+  const nodes = !current ? [welcome()] : current.messages ? messageNodes(current) : [element("p", "Reading the conversation …", { class: "empty" })];
+  if (current || !box.querySelector(".welcome")) {
+    const stays = nodes.length === box.children.length && nodes.every((n, i) => n === box.children[i]);
+    if (!stays) box.replaceChildren(...nodes);
+  }
+  box.classList.toggle("center", !current);
+  if (end) toEnd();
+  showJump();
 }
+
+function showJump() {
+  $("to-end").hidden = !current || log.scrollHeight - log.scrollTop - log.clientHeight < 300;
+}
+log.addEventListener("scroll", showJump, { passive: true });
+$("to-end").addEventListener("click", toEnd);
+
+let queued = false;
+onRun((branch, message, whole) => {
+  if (whole) {
+    const ended = message && !runs.has(branch.id);
+    if (ended && branch === current) sayAnswer(message);
+    show({ end: branch === current && nearEnd() });
+    return;
+  }
+  if (branch !== current || queued) return;
+  queued = true;
+  requestAnimationFrame(() => {
+    queued = false;
+    const index = current?.messages?.indexOf(message) ?? -1;
+    if (index < 0) return;
+    const follow = nearEnd();
+    updateMessage(current, index);
+    if (follow) toEnd();
+    showJump();
+  });
+});
+
+// Read out once, when it is complete; not every token.
+function sayAnswer(message) {
+  const { problem, finish } = message.note, text = textOf(message);
+  if (problem) return; // the alert says it
+  if (finish === "stopped" || finish === "interrupted") announce(finish === "stopped" ? "Stopped." : "The answer was interrupted.");
+  else announce("Answer: " + (text.length > 500 ? text.slice(0, 500) + " …" : text));
+}
+
+// ---- which is open: the address says it ----
+
+const addressOf = (branch) => branch ? "#/c/" + encodeURIComponent(branch.id) : "#/";
+function go(branch) {
+  closeSide();
+  if (location.hash === addressOf(branch)) route();
+  else location.hash = addressOf(branch);
+}
+
+async function route() {
+  const dashboard = location.hash === "#/dashboard";
+  $("dashboard").hidden = !dashboard;
+  $("chat").hidden = dashboard;
+  $("open-dashboard").setAttribute("aria-current", dashboard ? "page" : "false");
+  if (dashboard) {
+    toggleOptions(false);
+    showDashboard();
+    $("dashboard-title").focus({ preventScroll: true });
+    document.title = "Dashboard · hearth";
+    return;
+  }
+  const id = /^#\/c\/(.+)$/.exec(location.hash)?.[1];
+  const wanted = id ? branches.get(decodeURIComponent(id)) ?? null : null;
+  if (id && !wanted && agents.known === null) return; // not listed yet
+  current = wanted;
+  show({ end: true });
+  const elsewhere = document.activeElement?.closest("#find, .editor, #options, dialog");
+  if (!matchMedia("(pointer: coarse)").matches && !elsewhere) input.focus();
+  await readCurrent();
+}
+
+async function readCurrent() {
+  const opened = current;
+  if (!opened) return;
+  const had = opened.messages?.length;
+  if (!opened.messages) await load(opened);
+  await loadFamily(familyOf(opened.id));
+  if (current === opened) show({ end: opened.messages?.length !== had });
+}
+addEventListener("hashchange", route);
 
 // ---- doing ----
 
-function open(conversation) {
-  current = conversation;
-  show();
-  input.focus();
+function dropEmpty(branch) {
+  const last = branch.messages.at(-1);
+  if (last?.role === "assistant" && !textOf(last) && !last.tool_calls) branch.messages.pop();
 }
 
 function send(text) {
   text = text.trim();
-  if (!text || running) return;
-  if (!current) {
-    current = { id: newId(), title: text.slice(0, 60), messages: [], changed: Date.now() };
-    conversations.push(current);
-  }
-  current.messages.push({ role: "user", content: text });
-  current.changed = Date.now();
-  save();
-  answer(current);
+  if (!text || runs.has(current?.id)) return;
+  const branch = current ?? newBranch(prefs.options.system?.trim() ? [{ role: "system", content: prefs.options.system.trim() }] : []);
+  dropEmpty(branch);
+  branch.messages.push({ role: "user", content: text });
+  begin(branch);
 }
 
-function retry(conversation) {
-  conversation.messages.pop();
-  answer(conversation);
-}
-
-// A branch: the messages before stay shared in the server's memory, so it costs only what is new.
-function edit(conversation, index) {
-  const text = conversation.messages[index].content;
-  const branch = { id: newId(), title: conversation.title, messages: structuredClone(conversation.messages.slice(0, index)), changed: Date.now() };
-  if (index === 0) branch.title = "";
-  conversations.push(branch);
-  current = branch;
-  show();
-  input.value = text;
-  grow();
+function begin(branch) {
+  const done = answer(branch);
+  if (branch !== current) go(branch);
+  else show({ end: true });
   input.focus();
-  announce("This is a branch of the conversation: change the message and send it.");
+  return done.then(refreshAgents);
 }
 
-function removeConversation(c) {
-  if (running?.conversation === c) running.abort.abort();
-  conversations = conversations.filter((other) => other !== c);
-  if (current === c) current = null;
-  save();
-  show();
+function edit(branch, index, text) {
+  const old = branch.messages[index], next = fork(branch, index);
+  next.messages.push({ role: old.role, content: text });
+  if (old.role !== "user") {
+    // Other instructions: the rest stays, and its last question is answered again.
+    next.messages.push(...structuredClone(branch.messages.slice(index + 1)));
+    while (next.messages.length > 1 && next.messages.at(-1).role === "assistant") next.messages.pop();
+  }
+  begin(next);
 }
+
+function retry(branch, index) {
+  const old = branch.messages[index];
+  if (textOf(old) && !old.note?.problem) return begin(fork(branch, index));
+  branch.messages.length = index;
+  return begin(branch);
+}
+
+function lastOf(role) {
+  return current?.messages ? current.messages.findLastIndex((m) => m.role === role) : -1;
+}
+
+onMessage({
+  edit, retry, proceed: (branch) => begin(branch),
+  open: (branch, index) => {
+    const top = log.scrollTop;
+    go(branch);
+    requestAnimationFrame(() => {
+      log.scrollTop = top;
+      $("messages").children[index]?.querySelector(".pager button:not(:disabled)")?.focus({ preventScroll: true });
+    });
+  },
+});
+
+onSide({
+  open: go,
+  removed: (family) => { if (current && familyOf(current.id) === family.id) go(null); },
+  failed: (problem) => notice(problem.message, 6000),
+  changed: () => show(),
+});
+
+// ---- the composer ----
 
 function grow() {
   input.style.height = "auto";
-  input.style.height = input.scrollHeight + 2 + "px";
+  input.style.height = input.scrollHeight + "px";
+  showComposer();
 }
-
 $("form").addEventListener("submit", (e) => {
   e.preventDefault();
-  if (running) return;
-  if (current && !current.title) current.title = input.value.trim().slice(0, 60);
+  if (runs.has(current?.id)) return;
   const text = input.value;
   input.value = "";
   grow();
@@ -329,111 +221,136 @@ $("form").addEventListener("submit", (e) => {
 });
 input.addEventListener("input", grow);
 input.addEventListener("keydown", (e) => {
+  if (e.key === "ArrowUp" && !input.value && !runs.has(current?.id) && lastOf("user") >= 0 && !e.altKey) {
+    e.preventDefault();
+    beginEdit(current, lastOf("user"));
+    return;
+  }
   if (e.key !== "Enter" || e.shiftKey || e.isComposing) return;
   e.preventDefault();
   $("form").requestSubmit();
 });
+$("form").addEventListener("click", (e) => { if (e.target === $("form")) input.focus(); });
+$("stop").addEventListener("click", () => stop(current));
+
+// ---- the side bar ----
+
+const narrow = matchMedia("(max-width: 820px)");
+function openSide() {
+  $("side").classList.add("open");
+  $("shade").hidden = false;
+  $("main").inert = true;
+  $("close-side").focus();
+}
+function closeSide() {
+  if (!$("side").classList.contains("open")) return;
+  $("side").classList.remove("open");
+  $("shade").hidden = true;
+  $("main").inert = false;
+}
+$("open-side").addEventListener("click", openSide);
+$("open-side-2").addEventListener("click", openSide);
+$("close-side").addEventListener("click", () => { closeSide(); $("open-side").focus(); });
+$("shade").addEventListener("click", closeSide);
+$("new").addEventListener("click", () => go(null));
+$("open-dashboard").addEventListener("click", () => { closeSide(); location.hash = "#/dashboard"; });
+$("close-dashboard").addEventListener("click", () => go(current));
+$("open-keys").addEventListener("click", () => $("keys").showModal());
+$("find").addEventListener("input", () => setFilter($("find").value, current));
+$("find").addEventListener("keydown", (e) => {
+  if (e.key === "Escape") { $("find").value = ""; setFilter("", current); input.focus(); e.stopPropagation(); }
+  if (e.key === "ArrowDown" || e.key === "Enter") { e.preventDefault(); $("list").querySelector(".entry")?.focus(); }
+});
+$("list").addEventListener("keydown", (e) => {
+  const step = { ArrowDown: 1, ArrowUp: -1 }[e.key], all = [...$("list").querySelectorAll(".entry")], at = all.indexOf(document.activeElement);
+  if (!step || at < 0 || e.altKey) return;
+  e.preventDefault();
+  (all[at + step] ?? (step < 0 ? $("find") : all[at])).focus();
+});
+
+function neighbour(step) {
+  const all = families(), at = all.findIndex((f) => current && f.id === familyOf(current.id));
+  const to = all[at < 0 ? 0 : at + step];
+  if (to) go(to.newest);
+}
+
+// ---- keys ----
+
+const altKeys = {
+  KeyN: () => { go(null); input.focus(); },
+  KeyR: () => { const i = lastOf("assistant"); if (i >= 0 && i === current.messages.length - 1 && !runs.has(current.id)) retry(current, i); },
+  KeyC: () => $("messages").lastElementChild?.querySelector(".tools button:has([href='#i-play'])")?.click(),
+  KeyO: () => { if (!$("chat").hidden) toggleOptions(); },
+  KeyD: () => { if ($("dashboard").hidden) location.hash = "#/dashboard"; else go(current); },
+  ArrowUp: () => neighbour(-1),
+  ArrowDown: () => neighbour(1),
+};
 document.addEventListener("keydown", (e) => {
-  if (e.key === "Escape" && running && !document.querySelector("dialog[open]")) running.abort.abort();
-});
-$("stop").addEventListener("click", () => running?.abort.abort());
-$("new").addEventListener("click", () => { $("side").classList.remove("open"); open(null); });
-$("open-side").addEventListener("click", () => { $("side").classList.add("open"); $("close-side").focus(); });
-$("close-side").addEventListener("click", () => $("side").classList.remove("open"));
-
-// ---- settings ----
-
-const form = $("settings").querySelector("form");
-function applyTheme() {
-  if (settings.theme) document.documentElement.dataset.theme = settings.theme;
-  else delete document.documentElement.dataset.theme;
-}
-$("open-settings").addEventListener("click", () => {
-  for (const field of form.elements) if (field.name) field.value = settings[field.name] ?? "";
-  $("settings").showModal();
-});
-$("settings").addEventListener("close", () => {
-  for (const field of form.elements) if (field.name) settings[field.name] = field.value;
-  applyTheme();
-  save();
-  look();
-});
-$("forget").addEventListener("click", () => {
-  if (!confirm("Delete all conversations in this browser?")) return;
-  running?.abort.abort();
-  conversations = [];
-  current = null;
-  save();
-  show();
-  $("settings").close();
-});
-
-// ---- dashboard ----
-
-const history = { tokens: [], running: [] };
-let before = null;
-
-async function readMetrics() {
-  const reply = await fetch("metrics", { headers: headers() });
-  if (!reply.ok) return null;
-  const values = {};
-  for (const line of (await reply.text()).split("\n")) {
-    const m = /^(hearth_\w+) (\S+)$/.exec(line);
-    if (m) values[m[1].slice(7)] = Number(m[2]);
+  if (document.querySelector("dialog[open]")) return;
+  const command = e.ctrlKey || e.metaKey;
+  if (command && !e.altKey && e.key.toLowerCase() === "k") {
+    e.preventDefault();
+    if (narrow.matches) openSide();
+    $("find").focus();
+  } else if (command && e.key === "/") {
+    e.preventDefault();
+    $("keys").showModal();
+  } else if (e.altKey && !command && altKeys[e.code]) {
+    e.preventDefault();
+    altKeys[e.code]();
+  } else if (e.key === "Escape") {
+    if ($("side").classList.contains("open")) closeSide();
+    else if (!$("dashboard").hidden) go(current);
+    else stop(current);
   }
-  return values;
+});
+
+// ---- the server, coming and going ----
+
+let noticeTimer = 0;
+function notice(text, ms = 0) {
+  clearTimeout(noticeTimer);
+  $("notice").textContent = text;
+  $("notice").hidden = !text;
+  if (ms) noticeTimer = setTimeout(() => { $("notice").hidden = true; }, ms);
 }
 
-function chart(svg, values) {
-  const top = Math.max(1, ...values), step = 100 / 119, from = 100 - step * (values.length - 1);
-  svg.setAttribute("viewBox", "0 0 100 40");
-  svg.setAttribute("preserveAspectRatio", "none");
-  const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
-  path.setAttribute("d", `M ${from} 40 ` + values.map((v, i) => `L ${(from + i * step).toFixed(2)} ${(39 - 36 * v / top).toFixed(2)}`).join(" ") + " L 100 40 Z");
-  svg.replaceChildren(path);
-  svg.previousElementSibling.dataset.top = top.toFixed(0);
-  svg.setAttribute("aria-label", `${svg.previousElementSibling.textContent}: now ${(values.at(-1) ?? 0).toFixed(1)}, at most ${top.toFixed(1)}`);
-}
-
-const bytes = (n) => n >= 1e9 ? (n / 1e9).toFixed(2) + " GB" : n >= 1e6 ? (n / 1e6).toFixed(1) + " MB" : (n / 1e3).toFixed(0) + " kB";
-
-async function tick() {
-  if (!$("dashboard").open) return;
-  const now = await readMetrics().catch(() => null);
-  if (!now) return;
-  const at = performance.now() / 1000;
-  if (before) {
-    history.tokens.push(Math.max(0, (now.completion_tokens_total - before.now.completion_tokens_total) / (at - before.at)));
-    history.running.push(now.running);
-    for (const list of Object.values(history)) if (list.length > 120) list.shift();
+onServer((up, before) => {
+  document.body.classList.toggle("away", !up);
+  if (!up) notice("The server is away. This page waits for it; nothing is lost.");
+  else {
+    if (before === false) notice("The server is back.", 3000);
+    readModels().catch((problem) => notice(problem.message));
+    refreshAgents();
   }
-  before = { now, at };
-  const asked = now.prompt_tokens_computed_total + now.prompt_tokens_remembered_total;
-  const tiles = [
-    ["tokens/s now", (history.tokens.at(-1) ?? 0).toFixed(1)],
-    ["running · waiting", `${now.running} · ${now.waiting}`],
-    ["tokens per pass", now.passes_total ? (now.pass_tokens_total / now.passes_total).toFixed(1) : "0"],
-    ["of prompts remembered", asked ? Math.round(100 * now.prompt_tokens_remembered_total / asked) + " %" : "–"],
-    ["conversations remembered", String(now.conversations_remembered)],
-    [`of ${bytes(now.kv_budget_bytes)} for them`, bytes(now.kv_running_bytes + now.kv_remembered_bytes)],
-    ["mean time to first token", now.first_token_seconds_count ? (now.first_token_seconds_sum / now.first_token_seconds_count).toFixed(3) + " s" : "–"],
-    ["answers", String(now.answers_finished_total)],
-    ["tokens generated", String(now.completion_tokens_total)],
-  ];
-  $("tiles").replaceChildren(...tiles.map(([name, value]) => element("div", [element("b", value), element("span", name)], { class: "tile" })));
-  chart($("chart-tokens"), history.tokens);
-  chart($("chart-running"), history.running);
+});
+
+// The open conversation may have gone on in another browser or tool.
+async function refreshAgents() {
+  if (!server.up) return;
+  const first = agents.known === null, changed = await syncAgents();
+  for (const b of changed) if (b.messages && !runs.has(b.id) && !isEditing() && (b === current || !b.local)) await load(b);
+  if (!first) show();
+  else if (current) await readCurrent();
+  else await route(); // perhaps the address names one that is known only now
 }
-$("open-dashboard").addEventListener("click", () => { $("dashboard").showModal(); tick(); });
-setInterval(tick, 1000);
 
-// ---- begin ----
+async function watchAgents() {
+  for (;;) {
+    await pause(runs.size ? 1500 : 3000);
+    if (!document.hidden && agents.known !== false) await refreshAgents();
+  }
+}
 
-// What was being answered when the page went away has no end.
-for (const c of conversations) for (const m of c.messages) if (m.role === "assistant" && !m.finish && !m.problem) m.finish = "stopped";
-applyTheme();
-current = null;
-show();
+addEventListener("pagehide", saveLocal);
+setInterval(() => { if (runs.size) saveLocal(); }, 2000);
+// The "Reading" of a long prompt appears while nothing else happens.
+setInterval(() => { for (const run of runs.values()) if (run.branch === current && !run.message.content) updateMessage(current, current.messages.indexOf(run.message)); }, 1000);
+
+readBook();
+route();
 look();
-setInterval(() => { if (!running) look(); }, 5000);
-input.focus();
+watch();
+watchAgents();
+watchMetrics();
+navigator.serviceWorker?.register("worker.js").catch(() => {}); // only where the browser allows it: https or this machine

@@ -13,13 +13,14 @@ api *api_new(hearth_engine *engine, loop *l, const api_options *options, err *e)
     a->engine = engine;
     a->loop = l;
     a->o = *options;
-    a->info = hearth_engine_info(engine);
+    if (engine) a->info = hearth_engine_info(engine);
+    a->statuses = a->own_statuses;
     a->started = (long)time(NULL);
-    a->thinks = thinking_find(a->info.chat_template);
+    a->thinks = engine ? thinking_find(a->info.chat_template) : NULL;
     a->thoughts = thinking_bound(a->thinks, engine);
     a->n_shown = thinking_tokens(a->thinks, engine, a->shown, LOOP_SHOWN);
     shape_open(a);
-    a->responses = response_state_new(e);
+    a->responses = a->own_responses = response_state_new(e);
     if (a->responses) return a;
     api_free(a);
     return NULL;
@@ -28,7 +29,7 @@ api *api_new(hearth_engine *engine, loop *l, const api_options *options, err *e)
 void api_free(api *a) {
     if (!a) return;
     shape_close(a);
-    response_state_free(a->responses);
+    response_state_free(a->own_responses);
     mem_free(a);
 }
 
@@ -99,12 +100,13 @@ void api_refuse(api *a, http_request *r, api_style style, refusal *f) {
     int status = refusal_status(f);
     if (status == 429 || status == 503) {
         char seconds[16];
-        snprintf(seconds, sizeof seconds, "%d", loop_retry_s(a->loop));
+        snprintf(seconds, sizeof seconds, "%d", a->loop ? loop_retry_s(a->loop) : 1);
         http_reply_header(r, "Retry-After", seconds);
     }
     if (status == 401) http_reply_header(r, "WWW-Authenticate", "Bearer");
     http_note(r, "error", "%s", f->e.text);
-    api_reply(a, r, status, api_error_json(style, f));
+    if (http_streaming(r)) models_last_event(r, style == API_ANTHROPIC ? "error" : NULL, api_error_json(style, f));
+    else api_reply(a, r, status, api_error_json(style, f));
 }
 
 void api_reply(api *a, http_request *r, int status, json_t *json) {
@@ -119,29 +121,42 @@ void api_reply(api *a, http_request *r, int status, json_t *json) {
 
 /* ---- models and health ---- */
 
-static json_t *model_json(const api *a, const char *name) {
+json_t *api_model_json(const api *a, const char *name) {
     return json_pack("{s:s, s:s, s:I, s:s, s:{s:s, s:I, s:I, s:I, s:I}}", "id", name, "object", "model", "created", (json_int_t)a->started, "owned_by",
                      "hearth", "meta", "architecture", a->info.architecture, "n_ctx", (json_int_t)a->info.n_context, "n_params",
                      (json_int_t)a->info.n_parameters, "n_vocab", (json_int_t)a->info.n_vocab, "size", (json_int_t)a->info.n_weight_bytes);
 }
 
 static void route_models(api *a, http_request *r) {
-    json_t *list = json_array();
-    json_array_append_new(list, model_json(a, a->o.model));
-    for (const char *const *other = a->o.aliases; other && *other; other++) json_array_append_new(list, model_json(a, *other));
+    json_t *list = a->models ? models_json(a->models, NULL) : json_array();
+    if (!a->models) json_array_append_new(list, api_model_json(a, a->o.model));
+    for (const char *const *other = a->o.aliases; !a->models && other && *other; other++) json_array_append_new(list, api_model_json(a, *other));
     api_reply(a, r, 200, json_pack("{s:s, s:o}", "object", "list", "data", list));
 }
 
 static void route_model(api *a, http_request *r) {
     refusal f = {0};
     const char *name = http_path(r) + strlen("/v1/models/");
-    if (model_is_known(a, name, &f)) api_reply(a, r, 200, model_json(a, name));
+    json_t *json = !model_is_known(a, name, &f) ? NULL : a->models ? models_json(a->models, name) : api_model_json(a, name);
+    if (json) api_reply(a, r, 200, json);
     else api_refuse(a, r, API_OPENAI, &f);
 }
 
+loop_stats api_count(api *a, hearth_weights_stats *weights, hearth_kv_stats *kv) {
+    loop_stats s = {0};
+    hearth_weights_stats w = {0};
+    hearth_kv_stats k = {0};
+    if (a->models) models_count(a->models, &s, &w, &k);
+    else s = loop_count(a->loop), w = hearth_engine_weights(a->engine), k = hearth_engine_kv(a->engine);
+    if (weights) *weights = w;
+    if (kv) *kv = k;
+    return s;
+}
+
 static void route_health(api *a, http_request *r) {
-    loop_stats s = loop_count(a->loop);
-    api_reply(a, r, 200, json_pack("{s:s, s:s, s:s, s:i, s:i}", "status", "ok", "model", a->o.model, "version", HEARTH_VERSION, "running", s.running, "waiting", s.waiting));
+    loop_stats s = api_count(a, NULL, NULL);
+    const char *model = a->models ? models_default(a->models) : a->o.model;
+    api_reply(a, r, 200, json_pack("{s:s, s:s, s:s, s:i, s:i}", "status", "ok", "model", model, "version", HEARTH_VERSION, "running", s.running, "waiting", s.waiting));
 }
 
 /* ---- routes ---- */
@@ -149,28 +164,29 @@ static void route_health(api *a, http_request *r) {
 typedef struct route_entry {
     const char *method, *path; /* a path that ends with '*' stands for all that begin so */
     route *run;
-    bool without_key;
+    int without; /* what it does without; 0: it needs a key and a model */
 } route_entry;
+enum { NO_KEY = 1, NO_MODEL = 2 };
 
 static const route_entry routes[] = {
-    {"POST", "/v1/chat/completions", route_chat, false},
-    {"POST", "/v1/completions", route_completions, false},
-    {"POST", "/v1/embeddings", route_embeddings, false},
-    {"POST", "/v1/responses", route_responses, false},
-    {"POST", "/v1/responses/input_tokens", route_response_tokens, false},
-    {"GET", "/v1/responses/*", route_response_show, false},
-    {"DELETE", "/v1/responses/*", route_response_delete, false},
-    {"POST", "/v1/messages", route_messages, false},
-    {"POST", "/v1/messages/count_tokens", route_count_tokens, false},
-    {"GET", "/v1/models", route_models, false},
-    {"GET", "/v1/models/*", route_model, false},
-    {"POST", "/tokenize", route_tokenize, false},
-    {"POST", "/detokenize", route_detokenize, false},
-    {"POST", "/apply-template", route_apply_template, false},
-    {"GET", "/metrics", route_metrics, false},
-    {"GET", "/health", route_health, true},
-    {"GET", "/health/live", route_health, true},
-    {"GET", "/health/ready", route_health, true},
+    {"POST", "/v1/chat/completions", route_chat, 0},
+    {"POST", "/v1/completions", route_completions, 0},
+    {"POST", "/v1/embeddings", route_embeddings, 0},
+    {"POST", "/v1/responses", route_responses, 0},
+    {"POST", "/v1/responses/input_tokens", route_response_tokens, 0},
+    {"GET", "/v1/responses/*", route_response_show, NO_MODEL},
+    {"DELETE", "/v1/responses/*", route_response_delete, NO_MODEL},
+    {"POST", "/v1/messages", route_messages, 0},
+    {"POST", "/v1/messages/count_tokens", route_count_tokens, 0},
+    {"GET", "/v1/models", route_models, NO_MODEL},
+    {"GET", "/v1/models/*", route_model, NO_MODEL},
+    {"POST", "/tokenize", route_tokenize, 0},
+    {"POST", "/detokenize", route_detokenize, 0},
+    {"POST", "/apply-template", route_apply_template, 0},
+    {"GET", "/metrics", route_metrics, NO_MODEL},
+    {"GET", "/health", route_health, NO_KEY | NO_MODEL},
+    {"GET", "/health/live", route_health, NO_KEY | NO_MODEL},
+    {"GET", "/health/ready", route_health, NO_KEY | NO_MODEL},
 };
 
 static bool path_matches(const char *pattern, const char *path) {
@@ -208,10 +224,12 @@ void api_handle(void *user, http_request *r) {
     const route_entry *entry = find_route(http_method(r), path, &others);
     api_style style = strncmp(path, "/v1/messages", 12) == 0 ? API_ANTHROPIC : API_OPENAI;
     bool get = strcmp(http_method(r), "GET") == 0 || strcmp(http_method(r), "HEAD") == 0;
-    if (!refuse_trouble(r, entry && entry->without_key, &f)) {
+    if (!refuse_trouble(r, entry && entry->without & NO_KEY, &f)) {
         /* The page itself holds no secret; it asks for the key. */
         if (http_check(r) == HTTP_NO_KEY && get && page_serve(r, path)) return;
         api_refuse(a, r, style, &f);
+    } else if (entry && a->models && !(entry->without & NO_MODEL)) {
+        models_run(a->models, r, entry->run, style);
     } else if (entry) {
         entry->run(a, r);
     } else if (others) {

@@ -78,6 +78,8 @@ bool fields_read(const json_t *object, const field *table, const field *more, re
 }
 
 json_t *api_body(const http_request *r, refusal *f) {
+    json_t *read = models_body(r);
+    if (read) return read;
     size_t len;
     const char *text = http_body(r, &len);
     json_error_t je;

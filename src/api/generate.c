@@ -111,7 +111,7 @@ bool sampling_finish(sampling *s, api *a, const http_request *r, refusal *f) {
     s->request.penalise_prompt = o->repeat_penalty != 1 || o->dry_multiplier > 0;
     const char *agent = http_header(r, "X-Agent");
     if (!agent) agent = s->user;
-    s->request.agent = agent ? hash(agent) : 0;
+    s->request.owner = agent ? hash(agent) : 0;
     double limit = s->limit_s;
     if (a->o.limit_s > 0 && (limit == 0 || limit > a->o.limit_s)) limit = a->o.limit_s;
     s->request.limit_ns = (uint64_t)(limit * 1e9);

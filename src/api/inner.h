@@ -15,7 +15,8 @@
  *   responses.c    /v1/responses, with response_items.c, response_maker.c and response_state.c
  *   anthropic.c    /v1/messages
  *   metrics.c      /metrics
- *   page.c         the page */
+ *   page.c         the page
+ *   models.c       several models by name, each with an api of its own */
 #ifndef API_INNER_H
 #define API_INNER_H
 
@@ -24,7 +25,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "api/api.h"
+#include "api/models.h"
 #include "base/clock.h"
 
 typedef struct thinking thinking;
@@ -39,9 +40,11 @@ typedef struct kept_shape {
     uint64_t used;
 } kept_shape;
 
+/* The routes of one model. A server with several has one of these for each, and one without engine and loop before them all. */
 struct api {
     hearth_engine *engine;
     loop *loop;
+    models *models;                /* NULL: there is only this one */
     api_options o;
     hearth_model_info info;
     const thinking *thinks;        /* NULL: the model does not */
@@ -50,8 +53,8 @@ struct api {
     loop_thoughts thoughts;        /* how their length is bounded */
     long started;                  /* unix time */
     _Atomic uint64_t ids;
-    _Atomic uint64_t statuses[6];  /* replies by first digit */
-    struct response_state *responses;
+    _Atomic uint64_t own_statuses[6], *statuses; /* replies by first digit; counted together for all models */
+    struct response_state *own_responses, *responses; /* of all models */
     pthread_mutex_t shapes_lock;
     kept_shape shapes[KEPT_SHAPES];
     uint64_t shapes_clock;
@@ -76,6 +79,9 @@ void api_refuse(api *a, http_request *r, api_style style, refusal *f);
 json_t *api_error_json(api_style style, const refusal *f);
 int refusal_status(const refusal *f);
 
+/* Counts of this model, or of all when there are several; weights may be NULL. */
+loop_stats api_count(api *a, hearth_weights_stats *weights, hearth_kv_stats *kv);
+json_t *api_model_json(const api *a, const char *name);
 void api_reply(api *a, http_request *r, int status, json_t *json); /* takes json; NULL: no memory */
 
 /* ---- fields ---- */
@@ -263,7 +269,24 @@ bool response_event(response_maker *m, const char *type, const json_t *response)
 /* ---- routes ---- */
 
 typedef void route(api *a, http_request *r);
-route route_chat, route_embeddings, route_responses, route_response_tokens, route_response_show, route_response_delete, route_completions, route_messages, route_count_tokens, route_metrics, route_tokenize, route_detokenize, route_apply_template;
+route route_chat, route_completions, route_embeddings, route_messages, route_count_tokens, route_metrics, route_tokenize, route_detokenize, route_apply_template;
+route route_responses, route_response_tokens, route_response_show, route_response_delete;
+
+/* ---- several models ---- */
+
+/* Runs a route with the model that the request names, when it is loaded; refuses when there is none of this name. */
+void models_run(models *m, http_request *r, route *run, api_style style);
+/* Whether name stands for the model of this api. */
+bool models_is(models *m, const char *name, const api *a);
+/* The model of this name as /v1/models shows it, new; NULL when there is none. NULL for name: all of them. */
+json_t *models_json(models *m, const char *name);
+/* All models together, those that were unloaded included. */
+void models_count(models *m, loop_stats *loops, hearth_weights_stats *weights, hearth_kv_stats *kv);
+/* What a route says in place of a reply when its stream has begun already. Takes json. */
+void models_last_event(http_request *r, const char *event, json_t *json);
+/* The body when it was read already, to take; or NULL. */
+json_t *models_body(const http_request *r);
+
 bool page_serve(http_request *r, const char *path);
 
 #endif

@@ -75,12 +75,14 @@ bool text_render(const api *a, const json_t *variables, bool shaped, token_run *
 }
 
 bool model_is_known(const api *a, const char *name, refusal *f) {
-    if (!name || strcmp(name, a->o.model) == 0 || strcmp(name, "default") == 0) return true;
-    for (const char *const *other = a->o.aliases; other && *other; other++)
+    if (a->models && models_is(a->models, name, a)) return true;
+    if (!a->models && (!name || strcmp(name, a->o.model) == 0 || strcmp(name, "default") == 0)) return true;
+    for (const char *const *other = a->o.aliases; !a->models && other && *other; other++)
         if (strcmp(*other, name) == 0) return true;
     char quoted[100];
     err_quote(quoted, sizeof quoted, name, strlen(name));
-    return refuse_with(f, 404, "model_not_found", "model", "The model '%s' is not served here: use '%s', or give it this name with --alias.", quoted, a->o.model);
+    return refuse_with(f, 404, "model_not_found", "model", "The model '%s' is not served here: use '%s', or give it this name with --alias.", quoted,
+                       a->models ? models_default(a->models) : a->o.model);
 }
 
 /* ---- routes ---- */
@@ -94,8 +96,10 @@ static json_t *tokens_json(const token_run *t) {
 void route_tokenize(api *a, http_request *r) {
     refusal f = {0};
     const json_t *content = NULL;
+    const char *model = NULL;
     bool special = true, bos = false;
     const field table[] = {
+        {"model", FIELD_TEXT, &model, 0, 0, NULL},
         {"content", FIELD_JSON, &content, 0, 0, NULL},
         {"parse_special", FIELD_BOOL, &special, 0, 0, NULL},
         {"add_special", FIELD_BOOL, &bos, 0, 0, NULL},
@@ -103,7 +107,7 @@ void route_tokenize(api *a, http_request *r) {
     };
     token_run tokens = {0};
     json_t *body = api_body(r, &f);
-    bool ok = body && fields_read(body, table, NULL, &f);
+    bool ok = body && fields_read(body, table, NULL, &f) && model_is_known(a, model, &f);
     if (ok && !json_is_string(content)) ok = refuse(&f, "content", "'content' must be a string.");
     ok = ok && text_tokenize(a, json_string_value(content), json_string_length(content), (special ? HEARTH_PARSE_SPECIAL : 0u) | (bos ? HEARTH_ADD_BOS : 0u),
                              &tokens, &f);
@@ -124,10 +128,11 @@ static bool add_token_bytes(const api *a, const json_t *id, buf *text, refusal *
 void route_detokenize(api *a, http_request *r) {
     refusal f = {0};
     const json_t *tokens = NULL;
-    const field table[] = {{"tokens", FIELD_JSON, &tokens, 0, 0, NULL}, {NULL, FIELD_BOOL, NULL, 0, 0, NULL}};
+    const char *model = NULL;
+    const field table[] = {{"model", FIELD_TEXT, &model, 0, 0, NULL}, {"tokens", FIELD_JSON, &tokens, 0, 0, NULL}, {NULL, FIELD_BOOL, NULL, 0, 0, NULL}};
     buf text = {0};
     json_t *body = api_body(r, &f);
-    bool ok = body && fields_read(body, table, NULL, &f);
+    bool ok = body && fields_read(body, table, NULL, &f) && model_is_known(a, model, &f);
     if (ok && !json_is_array(tokens)) ok = refuse(&f, "tokens", "'tokens' must be an array of token ids.");
     for (size_t i = 0; ok && i < json_array_size(tokens); i++) ok = add_token_bytes(a, json_array_get(tokens, i), &text, &f);
     if (ok) api_reply(a, r, 200, json_pack("{s:o}", "content", text_json(text.data ? text.data : "", text.len)));
@@ -139,14 +144,16 @@ void route_detokenize(api *a, http_request *r) {
 void route_apply_template(api *a, http_request *r) {
     refusal f = {0};
     const json_t *messages = NULL, *tools = NULL, *more = NULL;
+    const char *model = NULL;
     const field table[] = {
+        {"model", FIELD_TEXT, &model, 0, 0, NULL},
         {"messages", FIELD_JSON, &messages, 0, 0, NULL},
         {"tools", FIELD_JSON, &tools, 0, 0, NULL},
         {"chat_template_kwargs", FIELD_JSON, &more, 0, 0, NULL},
         {NULL, FIELD_BOOL, NULL, 0, 0, NULL},
     };
     json_t *body = api_body(r, &f), *variables = NULL, *normal = NULL;
-    bool ok = body && fields_read(body, table, NULL, &f) && (normal = messages_from_openai(messages, &f));
+    bool ok = body && fields_read(body, table, NULL, &f) && model_is_known(a, model, &f) && (normal = messages_from_openai(messages, &f));
     if (ok && more && !json_is_object(more)) ok = refuse(&f, "chat_template_kwargs", "'chat_template_kwargs' must be an object.");
     if (ok) {
         variables = more ? json_deep_copy(more) : json_object();

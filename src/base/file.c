@@ -213,6 +213,15 @@ void file_writer_abort(file_writer *w) {
     *w = (file_writer){.fd = -1};
 }
 
+bool file_put(const char *path, const void *data, size_t len, err *e) {
+    int fd = must_fail() ? -1 : open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0) return fail(e, "open", path);
+    bool ok = !must_fail() && pwrite(fd, data, len, 0) == (ssize_t)len;
+    if (!ok) fail(e, "write", path);
+    close(fd);
+    return ok;
+}
+
 /* ---- folders ---- */
 
 bool file_make_folder(const char *path, err *e) {
@@ -254,6 +263,11 @@ bool file_remove(const char *path, err *e) { return (!must_fail() && unlink(path
 bool file_rename(const char *from, const char *to, err *e) { return (!must_fail() && rename(from, to) == 0) || fail(e, "rename", from); }
 
 bool file_touch(const char *path, err *e) { return (!must_fail() && utimensat(AT_FDCWD, path, NULL, 0) == 0) || fail(e, "touch", path); }
+
+bool file_set_time(const char *path, int64_t modified_ns, err *e) {
+    const struct timespec at = {.tv_sec = modified_ns / 1000000000, .tv_nsec = modified_ns % 1000000000}, times[2] = {at, at};
+    return (!must_fail() && utimensat(AT_FDCWD, path, times, 0) == 0) || fail(e, "set the time of", path);
+}
 
 bool file_room(const char *folder, uint64_t *bytes, err *e) {
     struct statvfs v;

@@ -44,6 +44,9 @@ bool file_writer_add(file_writer *w, const void *data, size_t len, err *e);
 bool file_writer_commit(file_writer *w, err *e);
 void file_writer_abort(file_writer *w);
 
+/* Writes to the start of a small file where it lies, making it when it is not there: neither whole nor durable should the power fail. */
+bool file_put(const char *path, const void *data, size_t len, err *e);
+
 /* The state of the file that path names now. */
 bool file_examine(const char *path, file_id *out, err *e);
 /* The same, where nothing of that name is no failure: *there tells. */
@@ -56,6 +59,7 @@ bool file_list(const char *folder, bool (*each)(void *user, const char *name), v
 bool file_remove(const char *path, err *e);
 bool file_rename(const char *from, const char *to, err *e);
 bool file_touch(const char *path, err *e); /* sets the times to now */
+bool file_set_time(const char *path, int64_t modified_ns, err *e); /* as file_id tells it */
 bool file_room(const char *folder, uint64_t *bytes, err *e); /* free on the folder's disk for this user */
 /* Takes the one lock of a folder without waiting: *fd is what file_unlock takes, or -1 when another process holds it. */
 bool file_lock(const char *folder, int *fd, err *e);

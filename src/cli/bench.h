@@ -9,6 +9,7 @@
  *   bench_peer.c     another program's figures, taken in turns with ours
  *   bench_start.c    time from exec to the first token
  *   bench_weights.c  the weight cache under budgets and patterns
+ *   bench_memory.c   conversations that are remembered: cold, warm, hot; bench_memory_step.c what is started for it, bench_memory_report.c table, JSON, drawing
  *   bench_report.c   the table and the JSON; bench_plot.c the drawing */
 #ifndef CLI_BENCH_H
 #define CLI_BENCH_H
@@ -88,6 +89,29 @@ typedef struct bench_weights {
     int n_trials;
 } bench_weights;
 
+/* Agents with `context` tokens each that get a new turn, `batch` of them at once. Times are until every one of them has its first token. */
+typedef struct bench_memory_case {
+    int context, batch;
+    bench_samples cold, hot, warm, dropped; /* seconds; warm: a fresh process, the page cache kept, and dropped */
+    bench_samples alone, saving; /* seconds of prefill: without a store, and while saving */
+    bench_samples stall;         /* seconds that computing waited for saving, of the same runs as saving */
+    bench_samples durable;       /* seconds from the last token of the prefill until all is on disk */
+    bench_samples turn_durable;  /* the same of a turn */
+    double resident;             /* largest part of the files that stayed in memory when dropped, 0 to 1 */
+    uint64_t disk_bytes;         /* of an agent */
+} bench_memory_case;
+
+enum { BENCH_MEMORY_CASES = 32 };
+typedef struct bench_memory {
+    bool asked;
+    const char *step, *store_dir; /* step: what a process that was started for this has to do */
+    int turn;                     /* new tokens */
+    float factor;                 /* warm must be faster than cold by this; 0: no matter */
+    bench_list contexts, batches;
+    bench_memory_case cases[BENCH_MEMORY_CASES];
+    int n_cases;
+} bench_memory;
+
 typedef struct bench {
     /* asked for */
     int argc;
@@ -104,6 +128,7 @@ typedef struct bench {
     bench_limits limits;
     bench_start start;
     bench_weights weights;
+    bench_memory memory;
     bench_case cases[BENCH_CASES];
     int n_cases;
     err peer_error; /* why the peer's figures are missing */
@@ -118,6 +143,7 @@ void bench_status(const char *format, ...) __attribute__((format(printf, 1, 2)))
 
 /* Another program's run. Zero-initialised is empty. */
 typedef struct bench_child {
+    void (*hear)(const char *line); /* gets the last line on its stderr whenever there is one; may be NULL, set before it runs */
     buf out;            /* all that it printed */
     char complaint[256];/* the last line on its stderr */
     int status;         /* of exit, or 128 + the signal */
@@ -132,14 +158,31 @@ bool bench_peer_run(const bench *b, bench_case *first, const bench_case *last, e
 
 bool bench_weights_measure(bench *b, err *e);
 
+bool bench_memory_measure(bench *b, err *e);
+/* What is started: prints one JSON object. */
+bool bench_memory_step(const bench *b, err *e);
+void bench_memory_table(const bench *b);
+json_t *bench_memory_json(const bench *b);
+bool bench_memory_plot(const bench *b, const char *path, err *e);
+/* False with a sentence when warm is not faster than cold by the factor asked for. */
+bool bench_memory_validate(const bench *b, err *e);
+
 /* Starts hearth again and again. The model must not be open here: mapped pages cannot be dropped. */
 bool bench_start_measure(bench *b, err *e);
+/* Takes a file out of the page cache; *resident becomes the part that stayed when that is more than it was. */
+bool bench_drop_file(const char *path, double *resident, err *e);
+/* Tokens by chance, always the same ones for a seed. */
+void bench_random_tokens(int32_t *out, size_t n, uint64_t seed, int n_vocab);
 /* What is started: opens the model, computes one token, prints the most likely next. */
 bool bench_first_token(const bench *b, err *e);
 
 void bench_report_table(const bench *b);
 /* Freed with free. */
 char *bench_report_json(const bench *b, err *e);
+json_t *bench_samples_json(const bench_samples *s);
 bool bench_plot(const bench *b, const char *path, err *e);
+/* Parts of drawings. */
+bool bench_svg_text(buf *out, int x, int y, const char *style, const char *s, err *e);
+bool bench_svg_write(const bench *b, const char *path, const buf *body, int width, int height, err *e);
 
 #endif

@@ -43,21 +43,6 @@ static bool take(int *fd, buf *to, err *e) {
     return buf_add(to, chunk, (size_t)n, e);
 }
 
-static bool listen_to(int *out, int *complaints, uint64_t began, bench_child *c, buf *complaint, err *e) {
-    while (*out >= 0 || *complaints >= 0) {
-        struct pollfd fds[2] = {{.fd = *out, .events = POLLIN}, {.fd = *complaints, .events = POLLIN}};
-        if (poll(fds, 2, -1) < 0 && errno != EINTR) return err_set(e, HEARTH_IO, "cannot listen to a program: %s", strerror(errno));
-        if (fds[0].revents && !take(out, &c->out, e)) return false;
-        if (c->out.len > 0 && isnan(c->first_byte)) c->first_byte = (double)(clock_ns() - began) * 1e-9;
-        if (fds[1].revents && !take(complaints, complaint, e)) return false;
-        if (complaint->len > KEPT_COMPLAINT) {
-            memmove(complaint->data, complaint->data + complaint->len - KEPT_COMPLAINT, KEPT_COMPLAINT + 1);
-            complaint->len = KEPT_COMPLAINT;
-        }
-    }
-    return true;
-}
-
 /* The last line that is not blank. */
 static void keep_last_line(bench_child *c, const buf *complaint) {
     size_t end = complaint->len;
@@ -67,8 +52,27 @@ static void keep_last_line(bench_child *c, const buf *complaint) {
     err_quote(c->complaint, sizeof c->complaint, end > 0 ? complaint->data + begin : "", end - begin);
 }
 
+static bool listen_to(int *out, int *complaints, uint64_t began, bench_child *c, buf *complaint, err *e) {
+    while (*out >= 0 || *complaints >= 0) {
+        struct pollfd fds[2] = {{.fd = *out, .events = POLLIN}, {.fd = *complaints, .events = POLLIN}};
+        if (poll(fds, 2, -1) < 0 && errno != EINTR) return err_set(e, HEARTH_IO, "cannot listen to a program: %s", strerror(errno));
+        if (fds[0].revents && !take(out, &c->out, e)) return false;
+        if (c->out.len > 0 && isnan(c->first_byte)) c->first_byte = (double)(clock_ns() - began) * 1e-9;
+        if (fds[1].revents && !take(complaints, complaint, e)) return false;
+        if (fds[1].revents && c->hear) {
+            keep_last_line(c, complaint);
+            c->hear(c->complaint);
+        }
+        if (complaint->len > KEPT_COMPLAINT) {
+            memmove(complaint->data, complaint->data + complaint->len - KEPT_COMPLAINT, KEPT_COMPLAINT + 1);
+            complaint->len = KEPT_COMPLAINT;
+        }
+    }
+    return true;
+}
+
 bool bench_child_run(const char *const *argv, bench_child *c, err *e) {
-    *c = (bench_child){.out = {.limit = MOST_OUTPUT}, .first_byte = NAN};
+    *c = (bench_child){.hear = c->hear, .out = {.limit = MOST_OUTPUT}, .first_byte = NAN};
     int out[2] = {-1, -1}, complaints[2] = {-1, -1};
     buf complaint = {0};
     pid_t pid = -1;

@@ -106,7 +106,7 @@ static bool single(const bench *b, bench_case *first, const bench_case *last, er
     add_number(&a, "-r", 1);
     add(&a, "-o");
     add(&a, "json");
-    bench_child child;
+    bench_child child = {0};
     bool ok = run(&a, &child, e);
     json_error_t why;
     json_t *results = ok ? json_loadb(child.out.data ? child.out.data : "", child.out.len, 0, &why) : NULL;
@@ -165,7 +165,7 @@ static bool batched(const bench *b, bench_case *c, err *e) {
     add_number(&a, "-tb", b->info.threads);
     add(&a, "--output-format");
     add(&a, "jsonl");
-    bench_child child;
+    bench_child child = {0};
     bool ok = run(&a, &child, e);
     if (ok && !take_batched(&child.out, pp, tg, c)) ok = disbelieve(path, &child, c, e);
     bench_child_free(&child);

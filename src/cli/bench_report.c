@@ -69,15 +69,16 @@ static void print_results(const bench *b) {
 }
 
 void bench_report_table(const bench *b) {
-    print_limits(b);
+    if (b->limits.threads) print_limits(b);
     if (b->start.done) print_start(&b->start);
     if (b->n_cases > 0) print_results(b);
     if (b->weights.done) print_weights(&b->weights);
+    if (b->memory.asked) bench_memory_table(b);
 }
 
 /* ---- JSON ---- */
 
-static json_t *samples_json(const bench_samples *s) {
+json_t *bench_samples_json(const bench_samples *s) {
     json_t *list = json_array();
     for (int i = 0; i < s->n; i++) json_array_append_new(list, json_real(s->items[i]));
     return list;
@@ -116,7 +117,7 @@ static json_t *case_json(const bench *b, const bench_case *c) {
     int n = c->n_prompt + c->n_gen;
     json_t *o = json_pack("{s:i, s:i, s:i, s:i, s:f, s:f}", "n_prompt", c->n_prompt, "n_gen", c->n_gen, "depth", c->depth, "batch", c->batch, "tokens_per_second",
                           ours, "spread", bench_spread(&c->ours));
-    json_object_set_new(o, "samples", samples_json(&c->ours));
+    json_object_set_new(o, "samples", bench_samples_json(&c->ours));
     json_object_set_new(o, "bytes_per_token", json_real(c->bytes / n / c->batch));
     json_object_set_new(o, "operations_per_token", json_real(c->operations / n / c->batch));
     if (c->limit > 0) {
@@ -126,7 +127,7 @@ static json_t *case_json(const bench *b, const bench_case *c) {
     }
     if (b->peer && c->theirs.n > 0) {
         double theirs = bench_median(&c->theirs);
-        json_object_set_new(o, "peer", json_pack("{s:f, s:f, s:o}", "tokens_per_second", theirs, "spread", bench_spread(&c->theirs), "samples", samples_json(&c->theirs)));
+        json_object_set_new(o, "peer", json_pack("{s:f, s:f, s:o}", "tokens_per_second", theirs, "spread", bench_spread(&c->theirs), "samples", bench_samples_json(&c->theirs)));
         json_object_set_new(o, "ratio", json_real(ours / theirs));
     }
     return o;
@@ -152,13 +153,14 @@ char *bench_report_json(const bench *b, err *e) {
     json_object_set_new(o, "results", results);
     json_object_set_new(o, "hearth", json_string(hearth_version()));
     if (b->engine) add_model(o, b);
-    json_object_set_new(o, "limits", limits_json(&b->limits));
+    if (b->limits.threads) json_object_set_new(o, "limits", limits_json(&b->limits));
     if (b->start.done) {
         const bench_start *s = &b->start;
         json_object_set_new(o, "start", json_pack("{s:f, s:f, s:f, s:f, s:f}", "warm_seconds", bench_median(&s->warm), "warm_spread", bench_spread(&s->warm),
                                                   "cold_seconds", bench_median(&s->cold), "cold_spread", bench_spread(&s->cold), "cold_resident", s->resident));
     }
     if (b->weights.done) json_object_set_new(o, "weights", weights_json(&b->weights));
+    if (b->memory.asked) json_object_set_new(o, "memory", bench_memory_json(b));
     if (b->peer) {
         char path[1024], error[1024];
         json_t *peer = json_pack("{s:s}", "path", err_quote(path, sizeof path, b->peer, strlen(b->peer)));

@@ -30,8 +30,8 @@ typedef struct group {
     float *logits;             /* of a step of all sessions */
 } group;
 
-/* Tokens by chance, always the same ones. Speed must not depend on which they are, but caches of text or experts could make it so. */
-static void random_tokens(int32_t *out, size_t n, uint64_t seed, int n_vocab) {
+/* Speed must not depend on which they are, but caches of text or experts could make it so. */
+void bench_random_tokens(int32_t *out, size_t n, uint64_t seed, int n_vocab) {
     uint64_t state = seed * 0x9E3779B97F4A7C15u + 1;
     for (size_t i = 0; i < n; i++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
@@ -56,7 +56,7 @@ static bool fill(group *g, int n, err *e) {
         if (!s) return false;
         if (g->depth == 0) continue;
         bench_status("filling in %d tokens of sequence %d", g->depth, g->filled + 1);
-        random_tokens(g->tokens, (size_t)g->depth, (uint64_t)g->filled + 1, g->b->info.n_vocab);
+        bench_random_tokens(g->tokens, (size_t)g->depth, (uint64_t)g->filled + 1, g->b->info.n_vocab);
         if (!hearth_session_append(s, g->tokens, (size_t)g->depth, e) || !check_session(g, g->filled, (size_t)g->depth, hearth_session_logits(s), e)) return false;
     }
     return true;
@@ -92,7 +92,7 @@ static bool run_case(group *g, const bench_case *c, double *speed, err *e) {
     if (!fill(g, c->batch, e)) return false;
     for (int i = 0; i < c->batch; i++)
         if (!hearth_session_rewind(g->sessions[i], (size_t)g->depth, e)) return false;
-    random_tokens(g->tokens, (size_t)n, 0, g->b->info.n_vocab);
+    bench_random_tokens(g->tokens, (size_t)n, 0, g->b->info.n_vocab);
     uint64_t start = clock_ns();
     bool ok = c->n_gen ? decode(g, c, e) : prefill(g, c, e);
     double seconds = (double)(clock_ns() - start) * 1e-9;

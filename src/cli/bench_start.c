@@ -48,7 +48,7 @@ static double resident_part(int fd, size_t size) {
     return n ? (double)in / (double)n : 0;
 }
 
-static bool drop_file(const char *path, double *resident, err *e) {
+bool bench_drop_file(const char *path, double *resident, err *e) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     struct stat st;
     if (fd < 0 || fstat(fd, &st) != 0) {
@@ -72,12 +72,12 @@ static int count_parts(const char *path) {
 
 static bool drop_model(const char *path, double *resident, err *e) {
     int parts = count_parts(path);
-    if (parts == 1) return drop_file(path, resident, e);
+    if (parts == 1) return bench_drop_file(path, resident, e);
     int stem = (int)(strlen(path) - strlen("-00001-of-00002.gguf"));
     for (int i = 1; i <= parts; i++) {
         char part[4096];
         snprintf(part, sizeof part, "%.*s-%05d-of-%05d.gguf", stem, path, i, parts);
-        if (!drop_file(part, resident, e)) return false;
+        if (!bench_drop_file(part, resident, e)) return false;
     }
     return true;
 }
@@ -87,7 +87,7 @@ static bool start_once(const bench *b, bench_samples *to, err *e) {
     const char *argv[BENCH_ARGUMENTS + 4] = {"/proc/self/exe", "bench", "--first-token"};
     if (b->argc > BENCH_ARGUMENTS) return err_set(e, HEARTH_ARGUMENT, "too many arguments for --start");
     for (int i = 1; i < b->argc; i++) argv[i + 2] = b->argv[i];
-    bench_child c;
+    bench_child c = {0};
     bool ok = bench_child_run(argv, &c, e);
     if (ok && c.status != 0) ok = err_set(e, HEARTH_IO, "hearth started anew failed with status %d: %s", c.status, c.complaint);
     char *end = c.out.data;

@@ -55,8 +55,8 @@ typedef struct cli_spec {
  * Returns their number, or -1 when the command must end at once with *status (--help printed, or a sentence on stderr). */
 int cli_parse(const cli_spec *spec, int argc, char **argv, const char **args, int *status);
 
-/* Appends the options of the weight cache to a table (it must have room), to be parsed into o; warnings go to stderr. Returns CLI_ENGINE_OPTIONS. */
-enum { CLI_ENGINE_OPTIONS = 9 };
+/* Appends the options of the weight cache and of keys and values to a table (it must have room), to be parsed into o; warnings go to stderr. Returns CLI_ENGINE_OPTIONS. */
+enum { CLI_ENGINE_OPTIONS = 10 };
 int cli_engine_table(cli_option *table, hearth_engine_options *o);
 
 /* Closes an engine. When that waits for packed weights to be written, the terminal says so. */

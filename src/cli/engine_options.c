@@ -1,4 +1,4 @@
-/* engine_options.c: the options of the weight cache, shared by every command that opens a model to compute with it. */
+/* engine_options.c: the options of the weight cache and of keys and values, shared by every command that opens a model to compute with it. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,6 +22,7 @@ int cli_engine_table(cli_option *table, hearth_engine_options *o) {
         {"--cache", 0, CLI_SWITCH, &o->cache, "on|off", "keep packed weights on disk for the next start (default on)", 0, 0},
         {"--cache-dir", 0, CLI_TEXT, &o->cache_dir, "PATH", "where (default: $XDG_CACHE_HOME/hearth or ~/.cache/hearth)", 0, 0},
         {"--cache-bytes", 0, CLI_BYTES, &o->cache_bytes, "BYTES", "most that all of them may take there (default auto: half of the disk's room)", 0, 0},
+        {"--kv-type", 0, CLI_TEXT, &o->kv_type, "TYPE", "keys and values as f16 (default), q8_0 or q4_0; or apart: q8_0,q4_0", 0, 0},
     };
     _Static_assert(sizeof options / sizeof *options == CLI_ENGINE_OPTIONS, "as cli.h says");
     memcpy(table, options, sizeof options);

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 
-enum { CLI_GENERATE_MAX = 44 };
+enum { CLI_GENERATE_MAX = 48 };
 
 typedef struct cli_generate {
     hearth_engine_options engine;

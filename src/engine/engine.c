@@ -65,9 +65,10 @@ static bool open_text(hearth_engine *en, err *e) {
 static bool open_model(hearth_engine *en, const hearth_engine_options *o, err *e) {
     const kernels *k = kernels_find(o->cpu, e);
     if (!k) return false;
-    /* The exact path keeps keys and values in float too. */
-    bool exact = strcmp(k->name, "ref") == 0;
-    if (!model_load(&en->model, en->file, k, exact ? QUANT_F32 : QUANT_F16, e)) return false;
+    /* The exact path keeps keys and values in float too, unless told otherwise. */
+    int k_type = strcmp(k->name, "ref") == 0 ? QUANT_F32 : QUANT_F16, v_type = k_type;
+    if (o->kv_type && !kv_types_parse(o->kv_type, &k_type, &v_type, e)) return false;
+    if (!model_load(&en->model, en->file, k, k_type, v_type, e)) return false;
     en->has_model = true;
     const model_params *p = &en->model.params;
     if (tokenizer_size(en->tok) > p->n_vocab)

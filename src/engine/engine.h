@@ -3,6 +3,7 @@
 #define ENGINE_ENGINE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "engine/grammar.h"
 #include "hearth.h"
@@ -29,6 +30,7 @@ struct hearth_engine {
     err store_problem;
     char kv_model[33];
     buf kv_format;
+    _Atomic uint64_t kv_stall_ns, prefill_ns, prefill_tokens; /* spent on remembering by who makes tokens; on computing many tokens at once */
     pthread_mutex_t grammar_lock;
     grammar_vocab *grammar_vocab; /* made with the first grammar */
 };
@@ -45,6 +47,7 @@ struct hearth_session {
     char tag[17];         /* of the tenant */
     int lock;             /* on the agent; -1: none */
     int64_t created;
+    uint64_t hits;        /* of the agent: agent_record */
     char *note;
     size_t note_len;
     bool changed;         /* since the agent was last saved */

@@ -8,12 +8,10 @@
 #include "engine/embed.h"
 #include "engine/loop_inner.h"
 
-enum { MOST_RUNNING = 256 };
-
 const double loop_bounds[LOOP_BUCKETS] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60};
 
 loop_options loop_defaults(void) {
-    return (loop_options){.max_running = 16, .max_queue = 64, .max_stall_ns = 100000000u, .kv_bytes = (uint64_t)1 << 30};
+    return (loop_options){.max_running = 16, .max_queue = 64, .max_stall_ns = 100000000u};
 }
 
 uint64_t loop_now(const loop *l) { return l->o.now ? l->o.now(l->o.now_user) : clock_ns(); }
@@ -27,16 +25,7 @@ void histogram_add(histogram *h, uint64_t ns) {
 
 /* ---- leaving ---- */
 
-static uint64_t running_bytes(const loop *l) {
-    uint64_t bytes = 0;
-    for (int i = 0; i < l->n_running; i++) {
-        const kv_seq *kv = &l->running[i]->kv;
-        bytes += (uint64_t)kv->n_blocks * kv->layout->block_bytes;
-    }
-    return bytes;
-}
-
-static void remove_running(loop *l, choice *c) {
+void loop_remove_running(loop *l, choice *c) {
     for (int i = 0; i < l->n_running; i++) {
         if (l->running[i] != c) continue;
         memmove(l->running + i, l->running + i + 1, (size_t)(l->n_running - i - 1) * sizeof *l->running);
@@ -46,11 +35,11 @@ static void remove_running(loop *l, choice *c) {
     l->running_now = l->n_running;
 }
 
-/* The sequence is done, well or not: what it computed is remembered, and the loop's hold on its ticket ends. */
-static void leave(loop *l, choice *c) {
-    if (c->ticket->vector) kv_seq_free(&c->kv);
-    else if (c->kv.length > 0) memory_keep(l->memory, &c->kv, c->tokens.ids, c->long_context);
-    l->kv_bytes = running_bytes(l);
+/* What it computed is remembered, and the loop's hold on its ticket ends. */
+void loop_leave(loop *l, choice *c) {
+    ticket_tell_end(c, false);
+    if (c->kv.length > 0) recall_end(l->engine, &c->kv, c->tokens.ids);
+    l->kv_bytes = admit_running_bytes(l);
     pthread_mutex_lock(&l->lock);
     l->n_live--;
     if (l->n_live == 0) pthread_cond_broadcast(&l->idle);
@@ -62,6 +51,8 @@ static void finish(loop *l, choice *c, loop_finish why) {
     buf rest = {0};
     err e = {0};
     if (!c->filter.found && !stop_end(&c->filter, &rest, &e)) ticket_fail(c->ticket, &e);
+    if (e.code == HEARTH_OK && c->ticket->ended && !buf_add(&c->told, rest.data ? rest.data : "", rest.len, &e)) ticket_fail(c->ticket, &e);
+    ticket_tell_end(c, e.code == HEARTH_OK);
     uint64_t now = loop_now(l), took = now - c->ticket->arrival;
     ticket_finish(c, why, rest.data ? rest.data : "", rest.len, now);
     buf_free(&rest);
@@ -70,190 +61,15 @@ static void finish(loop *l, choice *c, loop_finish why) {
     pthread_mutex_lock(&l->lock);
     l->service_s += 0.2 * ((double)took * 1e-9 - l->service_s);
     pthread_mutex_unlock(&l->lock);
-    remove_running(l, c);
-    leave(l, c);
+    loop_remove_running(l, c);
+    loop_leave(l, c);
 }
 
 static void fail(loop *l, choice *c, const err *e) {
     ticket_fail(c->ticket, e);
     l->failed++;
-    remove_running(l, c);
-    leave(l, c);
-}
-
-/* ---- arriving ---- */
-
-static void unqueue(loop *l, size_t i) {
-    memmove(l->waiting + i, l->waiting + i + 1, (l->n_queue - i - 1) * sizeof *l->waiting);
-    l->n_queue--;
-    pthread_mutex_lock(&l->lock);
-    l->n_waiting--;
-    pthread_mutex_unlock(&l->lock);
-}
-
-/* Room for n more in the queue. */
-static bool grow_queue(loop *l, size_t n) {
-    if (l->n_queue + n <= l->cap_waiting) return true;
-    err ignored = {0};
-    size_t cap = 2 * (l->n_queue + n);
-    choice **waiting = mem_realloc(l->waiting, cap, sizeof *waiting, &ignored);
-    if (!waiting) return false;
-    l->waiting = waiting;
-    l->cap_waiting = cap;
-    return true;
-}
-
-/* Waits until there is work; false when the loop ends. */
-static bool take_arrivals(loop *l) {
-    pthread_mutex_lock(&l->lock);
-    while (!l->ending && l->n_inbox == 0 && l->n_queue == 0 && l->n_running == 0) pthread_cond_wait(&l->wake, &l->lock);
-    bool go_on = !l->ending;
-    if (grow_queue(l, l->n_inbox)) { /* else they stay in the inbox until there is memory */
-        memcpy(l->waiting + l->n_queue, l->inbox, l->n_inbox * sizeof *l->inbox);
-        l->n_queue += l->n_inbox;
-        l->n_inbox = 0;
-    }
-    pthread_mutex_unlock(&l->lock);
-    return go_on;
-}
-
-/* Drops sequences whose owner left, whose sibling failed or whose time is over. */
-static bool is_over(loop *l, choice *c, uint64_t now) {
-    if (now > c->ticket->deadline && !ticket_is_over(c->ticket)) {
-        err e = {0};
-        err_set(&e, HEARTH_LIMIT, "the request's time limit of %.0f s is over", (double)(c->ticket->deadline - c->ticket->arrival) * 1e-9);
-        ticket_fail(c->ticket, &e);
-        l->failed++;
-        return true;
-    }
-    if (!ticket_is_over(c->ticket)) return false;
-    l->cancelled++;
-    return true;
-}
-
-static void drop_ended(loop *l) {
-    uint64_t now = loop_now(l);
-    for (size_t i = l->n_queue; i-- > 0;) {
-        choice *c = l->waiting[i];
-        if (!is_over(l, c, now)) continue;
-        unqueue(l, i);
-        leave(l, c);
-    }
-    for (int i = l->n_running; i-- > 0;) {
-        choice *c = l->running[i];
-        if (!is_over(l, c, now)) continue;
-        remove_running(l, c);
-        leave(l, c);
-    }
-}
-
-/* ---- memory ---- */
-
-static uint64_t kv_bytes_for(const loop *l, size_t tokens) {
-    return (uint64_t)((tokens + KV_BLOCK - 1) / KV_BLOCK) * l->engine->model.kv.block_bytes;
-}
-
-/* What the running sequences will hold once their prompts are read and a block more is made. */
-static uint64_t promised_bytes(const loop *l) {
-    uint64_t bytes = 0;
-    for (int i = 0; i < l->n_running; i++) bytes += kv_bytes_for(l, l->running[i]->tokens.n + KV_BLOCK);
-    return bytes;
-}
-
-/* Sends the youngest sequence back to the queue; it goes on from its tokens when there is room. */
-static void preempt(loop *l) {
-    choice *youngest = l->running[0];
-    for (int i = 1; i < l->n_running; i++)
-        if (l->running[i]->order > youngest->order) youngest = l->running[i];
-    if (!grow_queue(l, 1)) return;
-    remove_running(l, youngest);
-    kv_seq_free(&youngest->kv);
-    youngest->started = true;
-    youngest->decoding = false;
-    l->waiting[l->n_queue++] = youngest;
-    l->preemptions++;
-    pthread_mutex_lock(&l->lock);
-    l->n_waiting++;
-    pthread_mutex_unlock(&l->lock);
-}
-
-/* Makes the next pass fit into the budget: first by forgetting, then by preempting. One sequence always runs. */
-static void keep_budget(loop *l) {
-    while (l->n_running > 1 && promised_bytes(l) > l->o.kv_bytes) preempt(l);
-    uint64_t used = promised_bytes(l);
-    memory_shrink(l->memory, used < l->o.kv_bytes ? l->o.kv_bytes - used : 0);
-}
-
-/* ---- starting ---- */
-
-static bool wants_long(const loop *l, size_t n_tokens) {
-    const model *m = &l->engine->model;
-    return m->rope.full_long && n_tokens > (size_t)m->params.original_context;
-}
-
-static void recall(loop *l, choice *c) {
-    memory_lender lenders[MOST_RUNNING];
-    for (int i = 0; i < l->n_running; i++) {
-        const choice *r = l->running[i];
-        lenders[i] = (memory_lender){.kv = &r->kv, .tokens = r->tokens.ids, .long_context = r->long_context};
-    }
-    c->long_context = wants_long(l, c->tokens.n);
-    if (c->ticket->vector) return; /* every token's state is wanted */
-    memory_recall(l->memory, c->tokens.ids, c->tokens.n, c->long_context, lenders, l->n_running, &c->kv);
-}
-
-static void start(loop *l, choice *c) {
-    loop_ticket *t = c->ticket;
-    recall(l, c);
-    if (!c->started) {
-        pthread_mutex_lock(&t->lock);
-        if (c->index == 0) {
-            t->usage.cached_tokens = (int)c->kv.length;
-            t->usage.queued_ns = loop_now(l) - t->arrival;
-        }
-        pthread_mutex_unlock(&t->lock);
-    }
-    l->running[l->n_running++] = c;
-    l->running_now = l->n_running;
-}
-
-/* The other answers to a prompt start when the first one has read it, and take over what it read. */
-static bool is_held(const choice *c) {
-    const choice *first = &c->ticket->choices[0];
-    return c->index > 0 && first->picked == 0 && first->finish == LOOP_RUNNING;
-}
-
-static int running_of(const loop *l, uint64_t owner) {
-    int n = 0;
-    for (int i = 0; i < l->n_running; i++) n += l->running[i]->ticket->agent == owner;
-    return n;
-}
-
-static int next_waiting(loop *l) {
-    int best = -1;
-    sched_waiting pair[2];
-    for (size_t i = 0; i < l->n_queue; i++) {
-        const choice *c = l->waiting[i];
-        sched_waiting w = {.priority = c->ticket->priority, .agent_running = running_of(l, c->ticket->agent), .order = c->order, .held = is_held(c)};
-        if (c->started) w.agent_running = 0; /* its turn had come before */
-        pair[best >= 0] = w;
-        int first = scheduler_next(pair, best >= 0 ? 2 : 1);
-        if (first < 0 || (best >= 0 && first == 0)) continue;
-        pair[0] = w;
-        best = (int)i;
-    }
-    return best;
-}
-
-static void start_waiting(loop *l) {
-    while (l->n_running < l->o.max_running && l->n_queue > 0) {
-        int i = next_waiting(l);
-        if (i < 0) return;
-        choice *c = l->waiting[i];
-        if (l->n_running > 0 && promised_bytes(l) + kv_bytes_for(l, c->tokens.n + 2 * KV_BLOCK) > l->o.kv_bytes) return;
-        unqueue(l, (size_t)i);
-        start(l, c);
-    }
+    loop_remove_running(l, c);
+    loop_leave(l, c);
 }
 
 /* ---- a pass ---- */
@@ -303,14 +119,18 @@ static void proceed(loop *l, choice *c, uint64_t now) {
     loop_finish why = e.code == HEARTH_OK ? add_token(l, c, c->pick, &e) : LOOP_RUNNING;
     if (e.code != HEARTH_OK) {
         fail(l, c, &e);
+    } else if (why == LOOP_LENGTH && c->ticket->ended && c->index == 0) {
+        c->decoding = true;
+        c->closing = why;
     } else if (why != LOOP_RUNNING) {
         finish(l, c, why);
     } else {
         c->decoding = true;
-        if (wants_long(l, c->tokens.n) != c->long_context) { /* all of it is computed again with the other frequencies */
+        if (admit_wants_long(l, c->tokens.n) != c->long_context) { /* all of it is computed again with the other frequencies */
             c->long_context = !c->long_context;
             c->decoding = false;
-            kv_seq_truncate(&c->kv, 0);
+            recall_end(l->engine, &c->kv, c->tokens.ids);
+            recall_start(l->engine, &c->kv, c->ticket->tenant, c->long_context);
         }
     }
 }
@@ -326,8 +146,8 @@ static void pick(void *context, int64_t i, int thread) {
 /* Parts of the next pass, and who wants logits. */
 typedef struct pass {
     model_part parts[MOST_RUNNING];
-    choice *of[MOST_RUNNING], *pickers[MOST_RUNNING];
-    int n, n_pickers, n_decode, n_prompt;
+    choice *of[MOST_RUNNING], *pickers[MOST_RUNNING], *closers[MOST_RUNNING];
+    int n, n_pickers, n_closers, n_decode, n_prompt;
 } pass;
 
 static void plan(loop *l, pass *p) {
@@ -337,17 +157,17 @@ static void plan(loop *l, pass *p) {
         items[i] = (sched_item){.left = c->tokens.n - c->kv.length, .decoding = c->decoding, .priority = c->ticket->priority};
     }
     scheduler_plan(&l->sched, items, l->n_running);
-    p->n = p->n_pickers = p->n_decode = p->n_prompt = 0;
+    p->n = p->n_pickers = p->n_closers = p->n_decode = p->n_prompt = 0;
     for (int i = 0; i < l->n_running; i++) {
         choice *c = l->running[i];
         if (items[i].share == 0) continue;
-        bool last = (size_t)items[i].share == items[i].left;
-        bool wants_token = last && !c->ticket->vector;
-        p->parts[p->n] = (model_part){.kv = &c->kv, .tokens = c->tokens.ids + c->kv.length, .n = items[i].share, .n_logits = wants_token ? 1 : 0,
+        bool last = (size_t)items[i].share == items[i].left, closes = c->closing != LOOP_RUNNING, picks = last && !closes && !c->ticket->vector;
+        p->parts[p->n] = (model_part){.kv = &c->kv, .tokens = c->tokens.ids + c->kv.length, .n = items[i].share, .n_logits = picks ? 1 : 0,
                                       .hidden = c->ticket->hidden, .long_context = c->long_context};
         p->of[p->n++] = c;
         *(c->decoding ? &p->n_decode : &p->n_prompt) += items[i].share;
-        if (!wants_token) continue;
+        if (last && closes) p->closers[p->n_closers++] = c;
+        if (!picks) continue;
         c->logits = l->logits + (size_t)p->n_pickers * (size_t)l->engine->model.params.n_vocab;
         p->pickers[p->n_pickers++] = c;
     }
@@ -355,9 +175,25 @@ static void plan(loop *l, pass *p) {
 
 /* A pass that finds no memory: forget everything that does not run, then send back the youngest, then give up on the only one. */
 static void relieve(loop *l, const err *e) {
-    if (memory_bytes(l->memory) > 0) memory_shrink(l->memory, 0);
-    else if (l->n_running > 1 && e->code == HEARTH_MEMORY) preempt(l);
-    else while (l->n_running > 0) fail(l, l->running[0], e);
+    kv_cache *cache = l->engine->kv_cache;
+    if (e->code == HEARTH_MEMORY && ((cache && kv_cache_clear(cache) > 0) || (l->n_running > 1 && admit_preempt(l)))) return;
+    while (l->n_running > 0) fail(l, l->running[0], e);
+}
+
+/* What the pass cost, for the scheduler and for those who want to know. */
+static void measure(loop *l, const pass *p, uint64_t ns) {
+    double streams_ns = p->n_decode ? l->sched.decode_ns : 0;
+    if (p->n_prompt && (double)ns > streams_ns) {
+        l->measured_ns += ns - (uint64_t)streams_ns;
+        l->measured_tokens += (uint64_t)p->n_prompt;
+    }
+    scheduler_measure(&l->sched, p->n_decode, p->n_prompt, ns);
+    histogram_add(&l->pass, ns);
+    l->passes++;
+    l->pass_tokens += (uint64_t)(p->n_decode + p->n_prompt);
+    l->computed_tokens += (uint64_t)p->n_prompt;
+    l->chunk_now = (int)l->sched.chunk;
+    l->kv_bytes = admit_running_bytes(l);
 }
 
 /* After a pass: adds the states of its tokens to the vectors, and ends those that are complete. */
@@ -384,24 +220,20 @@ static void run_pass(loop *l, pass *p) {
     if (p->n_pickers > 1) pool_run(l->engine->pool, p->n_pickers, pick, p->pickers);
     else if (p->n_pickers == 1) pick(p->pickers, 0, 0);
     uint64_t now = loop_now(l);
-    scheduler_measure(&l->sched, p->n_decode, p->n_prompt, now - began);
-    histogram_add(&l->pass, now - began);
-    l->passes++;
-    l->pass_tokens += (uint64_t)(p->n_decode + p->n_prompt);
-    l->computed_tokens += (uint64_t)p->n_prompt;
-    l->chunk_now = (int)l->sched.chunk;
-    l->kv_bytes = running_bytes(l);
+    measure(l, p, now - began);
+    for (int i = 0; i < p->n; i++) recall_keep(l->engine, &p->of[i]->kv, p->of[i]->tokens.ids);
     embed(l, p);
     for (int i = 0; i < p->n_pickers; i++) proceed(l, p->pickers[i], now);
+    for (int i = 0; i < p->n_closers; i++) finish(l, p->closers[i], p->closers[i]->closing);
 }
 
 static void *loop_main(void *user) {
     loop *l = user;
     pass p;
-    while (take_arrivals(l)) {
-        drop_ended(l);
-        start_waiting(l);
-        keep_budget(l);
+    while (admit_arrivals(l)) {
+        admit_drop_ended(l);
+        admit_start(l);
+        admit_keep_budget(l);
         if (l->n_running > 0) run_pass(l, &p);
     }
     err e = {0};
@@ -410,13 +242,13 @@ static void *loop_main(void *user) {
     while (l->n_queue > 0) {
         choice *c = l->waiting[l->n_queue - 1];
         ticket_fail(c->ticket, &e);
-        unqueue(l, l->n_queue - 1);
-        leave(l, c);
+        admit_unqueue(l, l->n_queue - 1);
+        loop_leave(l, c);
     }
     while (l->n_inbox > 0) { /* nothing is added any more */
         choice *c = l->inbox[--l->n_inbox];
         ticket_fail(c->ticket, &e);
-        leave(l, c);
+        loop_leave(l, c);
     }
     return NULL;
 }
@@ -447,7 +279,7 @@ loop *loop_new(hearth_engine *engine, const loop_options *options, err *e) {
     pthread_condattr_destroy(&monotonic);
     scheduler_init(&l->sched, MODEL_CHUNK, o.max_stall_ns);
     l->chunk_now = (int)l->sched.chunk;
-    bool ok = (l->memory = memory_new(&engine->model.kv, e)) && (l->running = mem_zalloc((size_t)o.max_running, sizeof *l->running, e)) &&
+    bool ok = (l->running = mem_zalloc((size_t)o.max_running, sizeof *l->running, e)) &&
               (l->logits = mem_aligned((size_t)o.max_running * (size_t)engine->model.params.n_vocab, sizeof *l->logits, e));
     if (ok && pthread_create(&l->thread, NULL, loop_main, l) != 0) ok = err_set(e, HEARTH_LIMIT, "no thread could be started");
     l->has_thread = ok;
@@ -481,7 +313,6 @@ void loop_end(loop *l) {
 void loop_free(loop *l) {
     if (!l) return;
     loop_end(l);
-    memory_free(l->memory);
     model_run_free(&l->run);
     mem_free(l->logits);
     mem_free(l->inbox);
@@ -517,12 +348,19 @@ loop_stats loop_count(loop *l) {
     s.running = l->running_now;
     s.chunk = l->chunk_now;
     s.kv_bytes = l->kv_bytes;
-    s.kv_budget = l->o.kv_bytes;
+    s.kv_budget = l->engine->kv_cache ? kv_cache_stats(l->engine->kv_cache).budget : 0;
     s.first_token = copy_histogram(&l->first_token);
     s.between_tokens = copy_histogram(&l->between_tokens);
     s.pass = copy_histogram(&l->pass);
     s.total = copy_histogram(&l->total);
-    s.memory = memory_count(l->memory);
+    s.hits = l->hits;
+    s.misses = l->misses;
+    s.hot_tokens = l->hot_tokens;
+    s.warm_tokens = l->warm_tokens;
+    uint64_t measured = l->measured_tokens;
+    double each = measured ? (double)l->measured_ns * 1e-9 / (double)measured : 0;
+    s.hot_saved_s = each * (double)s.hot_tokens;
+    s.warm_saved_s = each * (double)s.warm_tokens;
     pthread_mutex_lock(&l->lock);
     s.waiting = l->n_waiting;
     pthread_mutex_unlock(&l->lock);

@@ -2,13 +2,17 @@
  * stream and a piece of the prompts that joined. Requests come and go at any moment from any thread.
  *
  *   scheduler.c   what a pass computes
- *   memory.c      what is remembered of conversations that do not run
+ *   admit.c       who starts, steps back and leaves, within the budget for keys and values
  *   ticket.c      a request as its owner sees it: pieces of text as they are made
- *   loop.c        the thread */
+ *   loop.c        the thread
+ *
+ * What was computed is remembered by the engine (recall.h): a request finds the longest prefix of its tokens by itself, whoever computed it. */
 #ifndef ENGINE_LOOP_H
 #define ENGINE_LOOP_H
 
-#include "engine/memory.h"
+#include "hearth.h"
+#include "kv/kv.h"
+#include "text/tokenizer.h"
 
 typedef struct loop loop;
 
@@ -16,11 +20,10 @@ typedef struct loop_options {
     int max_running;       /* sequences computed at once, 1 to 256 */
     int max_queue;         /* sequences that may wait; more are refused with HEARTH_LIMIT */
     uint64_t max_stall_ns; /* how long running streams may be held up by others' prompts */
-    uint64_t kv_bytes;     /* for keys and values, running and remembered; one conversation always runs, whatever its size */
     uint64_t (*now)(void *user); /* a clock in nanoseconds; NULL: the monotonic one */
     void *now_user;
 } loop_options;
-/* 16 running, 64 waiting, 100 ms, 1 GiB. */
+/* 16 running, 64 waiting, 100 ms. Keys and values stay within the engine's kv_memory; one conversation always runs, whatever its size. */
 loop_options loop_defaults(void);
 
 /* The engine must outlive the loop. */
@@ -42,6 +45,16 @@ typedef struct loop_thoughts {
     int32_t close[LOOP_CLOSE];
     int n_close;
 } loop_thoughts;
+/* How the first answer of a request ended. Told once for every ticket, by the loop's thread or by who frees the ticket, before the owner hears of the end; it
+ * must not wait. When finished the sequence holds all of the tokens, and kv, tokens and text (all that was given out) may be taken over: left empty. */
+typedef struct loop_result {
+    bool finished;
+    kv_seq *kv;
+    token_list *tokens;
+    size_t n_prompt; /* tokens of the prompt */
+    buf *text;
+} loop_result;
+typedef void loop_ended(void *user, loop_result *result);
 
 typedef struct loop_request {
     const int32_t *tokens; /* the prompt, at least one; copied */
@@ -57,9 +70,12 @@ typedef struct loop_request {
     int n_logprobs;        /* likeliest tokens to report with each; -1: no log-probabilities */
     loop_thoughts thoughts;
     uint64_t limit_ns;     /* the request fails with HEARTH_LIMIT after this time; 0: no limit */
-    uint64_t agent;        /* whose it is: agents share fairly. 0 is one agent too */
+    uint64_t owner;        /* whose it is: owners share fairly. 0 is one owner too */
+    const char *tenant;    /* only what was computed for the same one is found; NULL: none. Copied */
     int priority;          /* higher goes first */
     bool embed;            /* no answer, but a vector of the prompt: loop_ticket_vector. n must be 1 */
+    loop_ended *ended;     /* or NULL; see there */
+    void *ended_user;
 } loop_request;
 loop_request loop_request_defaults(void);
 
@@ -95,7 +111,8 @@ loop_news loop_next(loop_ticket *t, uint64_t timeout_ns, loop_piece *piece, err 
 
 typedef struct loop_usage {
     int prompt_tokens;
-    int cached_tokens;     /* of the prompt, remembered and not computed */
+    int cached_tokens;     /* of the prompt, remembered and not computed ... */
+    int warm_tokens;       /* ... of these, read from disk */
     int completion_tokens; /* picked in all answers, those that ended one included */
     uint64_t queued_ns, first_ns, total_ns; /* from submission to the start, the first token and the end; 0: not yet */
 } loop_usage;
@@ -123,9 +140,11 @@ typedef struct loop_stats {
     uint64_t passes, pass_tokens, preemptions;
     int running, waiting;
     int chunk;            /* prompt tokens per pass beside running streams, as adapted */
-    uint64_t kv_bytes, kv_budget;
+    uint64_t kv_bytes, kv_budget; /* of what runs, what is shared counted once; all that may be in memory */
+    uint64_t hits, misses;        /* requests that found a prefix, or none */
+    uint64_t hot_tokens, warm_tokens;    /* found: in memory, on disk. Their sum is that of all cached_tokens */
+    double hot_saved_s, warm_saved_s;    /* what computing them would have taken, at the mean speed of the prompts that were computed */
     loop_histogram first_token, between_tokens, pass, total;
-    memory_stats memory;
 } loop_stats;
 loop_stats loop_count(loop *l);
 

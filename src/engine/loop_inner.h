@@ -1,11 +1,12 @@
-/* loop_inner.h: what loop.c and ticket.c share. */
+/* loop_inner.h: what loop.c, admit.c and ticket.c share. */
 #ifndef ENGINE_LOOP_INNER_H
 #define ENGINE_LOOP_INNER_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
-#include "engine/engine.h"
 #include "engine/loop.h"
+#include "engine/recall.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "engine/stop.h"
@@ -29,6 +30,9 @@ typedef struct choice {
     kv_seq kv;
     bool long_context;
     bool decoding;     /* a token was picked, and kv lacks only the last one */
+    loop_finish closing; /* why the answer has ended, when only the last token is to be computed still; else LOOP_RUNNING */
+    buf told;          /* all text given out, where it is kept */
+    bool end_told;
     hearth_sampler *sampler;
     stop_filter filter;
     int picked;
@@ -59,7 +63,11 @@ struct loop_ticket {
     size_t cap_taken;
     /* fixed */
     loop *loop;
-    uint64_t arrival, deadline, agent;
+    uint64_t arrival, deadline, owner;
+    char *tenant;       /* or NULL */
+    loop_ended *ended;
+    void *ended_user;
+    size_t loaded;      /* tokens read from disk when it came */
     int priority, max_tokens, n_logprobs;
     bool ignore_end, show_special;
     int32_t shown[LOOP_SHOWN];
@@ -93,7 +101,6 @@ struct loop {
     uint64_t order;
     /* the thread's */
     scheduler sched;
-    memory *memory;
     model_run run;
     float *logits;
     choice **waiting, **running;
@@ -101,12 +108,30 @@ struct loop {
     int n_running;
     /* counts */
     _Atomic uint64_t requests, refused, finished, failed, cancelled, prompt_tokens, computed_tokens, completion_tokens, passes, pass_tokens,
-        preemptions, kv_bytes;
+        preemptions, kv_bytes, hits, misses, hot_tokens, warm_tokens, measured_ns, measured_tokens;
     _Atomic int running_now, chunk_now;
     histogram first_token, between_tokens, pass, total;
 };
 
+enum { MOST_RUNNING = 256 };
+
+/* admit.c, called by the thread. */
+bool admit_arrivals(loop *l);      /* waits until there is work; false when the loop ends */
+void admit_drop_ended(loop *l);    /* whose owner left, whose sibling failed, whose time is over */
+void admit_start(loop *l);         /* starts who may start */
+void admit_keep_budget(loop *l);   /* sends back who does not fit */
+bool admit_preempt(loop *l);       /* sends the youngest back */
+void admit_unqueue(loop *l, size_t i);
+uint64_t admit_running_bytes(const loop *l);
+bool admit_wants_long(const loop *l, size_t n_tokens);
+
+/* loop.c */
+void loop_remove_running(loop *l, choice *c);
+void loop_leave(loop *l, choice *c); /* the sequence is done, well or not */
+
 /* ticket.c, called by the thread. */
+/* Tells who wants to know how the first answer ended. */
+void ticket_tell_end(choice *c, bool finished);
 void ticket_unref(loop_ticket *t);
 /* Tells the owner of a token and its text. */
 bool ticket_token(choice *c, int32_t token, bool told, const char *text, size_t len, err *e);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "quant/quant.h"
 #include "weights/folder.h"
 #include "weights/inner.h"
 
@@ -46,6 +48,8 @@ static bool identify(hearth_engine *en, const hearth_engine_options *o, err *e) 
     buf parameters = {0};
     /* In memory there is only this model. */
     bool ok = (!o->store || find_weights(en, o, &weights_hash, e)) && add_parameters(&en->model, &parameters, e) && kv_layout_describe(&en->model.kv, &en->kv_format, e);
+    /* What the exact kernels keep as floats is theirs by its type; what they keep as others do must not be mixed with it. */
+    if (ok && en->model.kv.k_type != QUANT_F32 && strcmp(en->model.kern->name, "ref") == 0) ok = buf_adds(&en->kv_format, " exact", e);
     if (ok) {
         crypto_generichash_state h;
         uint8_t id[16];
@@ -73,11 +77,15 @@ char *recall_folder(const char *given, err *e) {
     return NULL;
 }
 
+enum { MOST_WAITING = 1 << 30 }; /* bytes */
+
 static void open_store(hearth_engine *en, const hearth_engine_options *o) {
     err *why = &en->store_problem;
     char *folder = recall_folder(o->store_dir, why);
     if (folder) {
-        store_options so = {.folder = folder, .disk = o->kv_disk, .warn = o->warn, .warn_user = o->warn_user};
+        /* What waits to be written is in memory beyond what is in use: it must leave room for that. */
+        uint64_t quarter = kv_cache_stats(en->kv_cache).budget / 4, queue = quarter < MOST_WAITING ? quarter + 1 : MOST_WAITING;
+        store_options so = {.folder = folder, .disk = o->kv_disk, .queue_bytes = queue, .warn = o->warn, .warn_user = o->warn_user};
         en->store = store_open(&so, en->kv_cache, &en->model.kv, en->kv_model, why);
     }
     mem_free(folder);
@@ -114,8 +122,52 @@ size_t recall_find(hearth_engine *en, kv_seq *seq, const int32_t *tokens, size_t
     return kv_seq_find(seq, tokens, n, en->store ? store_load : NULL, &loader);
 }
 
+/* Few tokens at once cost more each than the many of a prompt. */
+enum { LEAST_PREFILL = 16 };
+
+void recall_computed(hearth_engine *en, size_t n, uint64_t ns) {
+    if (n < LEAST_PREFILL) return;
+    en->prefill_tokens += n;
+    en->prefill_ns += ns;
+}
+
 void recall_keep(hearth_engine *en, kv_seq *seq, const int32_t *tokens) {
+    uint64_t start = clock_ns();
     size_t before = seq->n_sealed;
     kv_seq_seal(seq, tokens);
     for (size_t i = before; en->store && i < seq->n_sealed; i++) store_put(en->store, seq->held[i]);
+    en->kv_stall_ns += clock_ns() - start;
+}
+
+void recall_end(hearth_engine *en, kv_seq *seq, const int32_t *tokens) {
+    recall_keep(en, seq, tokens);
+    kv_seq_keep_tail(seq, tokens);
+    kv_seq_free(seq);
+}
+
+/* Loads blocks [first, n) of a chain and leaves them in the tree. */
+static size_t load_blocks(hearth_engine *en, const kv_name *names, size_t first, size_t n, pool *helpers) {
+    kv_block **blocks = mem_zalloc(n - first, sizeof *blocks, NULL);
+    store_loader loader = {.store = en->store, .pool = helpers};
+    size_t got = blocks ? store_load(&loader, names + first, first, n - first, blocks) : 0;
+    for (size_t i = 0; i < got; i++)
+        blocks[i] = kv_cache_insert(en->kv_cache, blocks[i], &names[first + i + 1], &names[first + i], (uint32_t)(first + i), KV_BLOCK);
+    /* Held until all are there, so that none goes to make room for the next. */
+    for (size_t i = got; i-- > 0;) kv_block_drop(en->kv_cache, blocks[i]);
+    mem_free(blocks);
+    return got;
+}
+
+size_t recall_warm(hearth_engine *en, const char *tenant, bool long_context, const int32_t *tokens, size_t n, bool others_compute) {
+    size_t n_blocks = n / KV_BLOCK, hot = 0, got = 0;
+    kv_name *names = en->store && n_blocks ? mem_alloc(n_blocks + 1, sizeof *names, NULL) : NULL;
+    if (!names) return 0;
+    kv_seq seq;
+    recall_start(en, &seq, tenant, long_context);
+    names[0] = seq.chain.root;
+    for (size_t i = 0; i < n_blocks; i++) names[i + 1] = kv_name_next(&seq.chain, &names[i], tokens + i * KV_BLOCK, KV_BLOCK);
+    while (hot < n_blocks && kv_cache_has(en->kv_cache, &names[hot + 1])) hot++;
+    if (hot < n_blocks) got = load_blocks(en, names, hot, n_blocks, others_compute ? NULL : en->pool);
+    mem_free(names);
+    return got * KV_BLOCK;
 }

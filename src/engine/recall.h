@@ -16,7 +16,14 @@ char *recall_folder(const char *given, err *e);
 void recall_start(hearth_engine *en, kv_seq *seq, const char *tenant, bool long_context);
 /* Takes what is known of the first n tokens. Returns how many more the sequence holds. */
 size_t recall_find(hearth_engine *en, kv_seq *seq, const int32_t *tokens, size_t n);
+/* Tells how long computing n tokens in one pass took: what is found is worth as much time per token. */
+void recall_computed(hearth_engine *en, size_t n, uint64_t ns);
 /* Remembers what the sequence holds: tokens are its own. */
 void recall_keep(hearth_engine *en, kv_seq *seq, const int32_t *tokens);
+/* The same, its partial last block too, and frees it. */
+void recall_end(hearth_engine *en, kv_seq *seq, const int32_t *tokens);
+/* Brings what the disk has of these tokens into memory, so that recall_find does not wait for it: by the calling thread alone when others compute. Returns
+ * how many tokens it read. */
+size_t recall_warm(hearth_engine *en, const char *tenant, bool long_context, const int32_t *tokens, size_t n, bool others_compute);
 
 #endif

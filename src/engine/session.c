@@ -3,6 +3,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "engine/recall.h"
 
 static hearth_session *new_session(hearth_engine *en, const char *tenant, err *e) {
@@ -38,7 +39,7 @@ void hearth_session_free(hearth_session *s) {
         store_flush(s->engine->store, NULL);
         store_release(s->lock);
     }
-    if (s->kv.length <= s->tokens.n) kv_seq_keep_tail(&s->kv, s->tokens.ids);
+    if (s->kv.length <= s->tokens.n) recall_end(s->engine, &s->kv, s->tokens.ids);
     kv_seq_free(&s->kv);
     model_run_free(&s->run);
     token_list_free(&s->tokens);
@@ -56,7 +57,9 @@ static bool compute(hearth_session *s, err *e) {
         int n = left > MODEL_CHUNK ? MODEL_CHUNK : (int)left;
         bool end = (size_t)n == left;
         model_part part = {.kv = &s->kv, .tokens = s->tokens.ids + s->kv.length, .n = n, .n_logits = end ? 1 : 0, .long_context = s->long_context};
+        uint64_t start = clock_ns();
         if (!model_forward(&s->engine->model, &s->run, &part, 1, s->logits, e)) return false;
+        recall_computed(s->engine, (size_t)n, clock_ns() - start);
         recall_keep(s->engine, &s->kv, s->tokens.ids);
     }
     s->logits_valid = true;
@@ -141,6 +144,7 @@ static bool take_over(hearth_session *s, agent_record *a, err *e) {
     s->note = a->note, s->note_len = a->note_len;
     a->note = NULL;
     if (a->created) s->created = a->created;
+    s->hits = a->hits;
     choose_frequencies(s);
     size_t full = s->tokens.n / KV_BLOCK * KV_BLOCK;
     bool tail = a->tail && kv_name_equal(&a->root, &s->kv.chain.root);
@@ -150,6 +154,7 @@ static bool take_over(hearth_session *s, agent_record *a, err *e) {
         kv_unpack(s->kv.layout, a->tail, a->n_tail, s->kv.blocks[full / KV_BLOCK]);
         s->kv.length = s->tokens.n;
     }
+    s->hits += s->kv.length > 0;
     return true;
 }
 
@@ -199,8 +204,9 @@ hearth_session *hearth_session_fork(hearth_session *s, hearth_error *error) {
 
 bool session_save(hearth_session *s, err *e) {
     if (!s->agent) return true;
+    const uint64_t start = clock_ns();
     const kv_layout *l = s->kv.layout;
-    agent_record a = {.created = s->created, .root = s->kv.chain.root, .head = s->kv.chain.root, .n_tokens = s->tokens.n, .note_len = s->note_len};
+    agent_record a = {.created = s->created, .root = s->kv.chain.root, .head = s->kv.chain.root, .hits = s->hits, .n_tokens = s->tokens.n, .note_len = s->note_len};
     memcpy(a.tag, s->tag, sizeof a.tag);
     snprintf(a.model, sizeof a.model, "%s", s->engine->kv_model);
     if (s->kv.n_sealed) a.head = s->kv.held[s->kv.n_sealed - 1]->name;
@@ -218,9 +224,10 @@ bool session_save(hearth_session *s, err *e) {
     if (a.n_tail) kv_pack(l, s->kv.blocks[s->tokens.n / KV_BLOCK], a.n_tail, a.tail);
     /* What could not be written when it became full is tried again. */
     for (size_t i = 0; i < s->kv.n_sealed; i++) store_put(s->engine->store, s->kv.held[i]);
-    if (!store_save(s->engine->store, &a, e)) return false;
-    s->changed = false;
-    return true;
+    bool ok = store_save(s->engine->store, &a, e);
+    if (ok) s->changed = false;
+    s->engine->kv_stall_ns += clock_ns() - start;
+    return ok;
 }
 
 bool hearth_session_save(hearth_session *s, hearth_error *error) {
@@ -264,14 +271,22 @@ hearth_kv_stats hearth_engine_kv(const hearth_engine *en) {
     if (en->kv_cache) {
         kv_stats k = kv_cache_stats(en->kv_cache);
         o = (hearth_kv_stats){.hot_blocks = k.blocks, .hot_bytes = k.bytes, .hot_budget = k.budget, .hot_evictions = k.evictions, .blocks_in_use = k.in_use,
-                              .lookups = k.lookups, .hits = k.hits, .tokens_asked = k.tokens_asked, .tokens_found = k.tokens_found, .tokens_loaded = k.tokens_loaded};
+                              .lookups = k.lookups, .hits = k.hits, .hot_hits = k.hot_hits, .tokens_asked = k.tokens_asked, .tokens_found = k.tokens_found, .tokens_loaded = k.tokens_loaded};
     }
+    double per_token = en->prefill_tokens ? (double)en->prefill_ns * 1e-9 / (double)en->prefill_tokens : 0;
+    o.hot_tokens = o.tokens_found - o.tokens_loaded;
+    o.hot_misses = o.lookups - o.hot_hits;
+    o.prefill_speed = per_token > 0 ? 1 / per_token : 0;
+    o.hot_saved_seconds = per_token * (double)o.hot_tokens;
+    o.warm_saved_seconds = per_token * (double)o.tokens_loaded;
+    o.stall_seconds = (double)en->kv_stall_ns * 1e-9;
     if (!en->store) return o;
     store_stats s = store_get_stats(en->store);
     o.store = true, o.degraded = s.degraded;
     o.warm_blocks = s.disk.blocks, o.warm_bytes = s.disk.bytes, o.warm_budget = s.disk.budget, o.warm_evictions = s.disk.evictions, o.agents = s.disk.agents;
     o.written_blocks = s.written_blocks, o.written_bytes = s.written_bytes, o.saves = s.saves, o.waiting = s.waiting, o.skipped = s.skipped;
-    o.failures = s.failures, o.damaged = s.damaged;
+    o.failures = s.failures, o.damaged = s.damaged, o.tokens_loaded = s.loaded_blocks * KV_BLOCK;
+    o.warm_hits = s.loads, o.warm_misses = s.misses, o.longest_load = s.longest_load, o.save_seconds = s.save_seconds, o.longest_save = s.longest_save;
     o.write_seconds = s.write_seconds, o.load_seconds = s.load_seconds, o.longest_write = s.longest_write, o.scan_seconds = s.disk.scan_seconds;
     return o;
 }

@@ -36,9 +36,17 @@ static bool outbox_grow(outbox *b, int n_top, err *e) {
 static void choice_free(choice *c) {
     token_list_free(&c->tokens);
     kv_seq_free(&c->kv);
+    buf_free(&c->told);
     hearth_sampler_free(c->sampler);
     stop_close(&c->filter);
     outbox_free(&c->box);
+}
+
+void ticket_tell_end(choice *c, bool finished) {
+    loop_ticket *t = c->ticket;
+    if (!t->ended || c->index > 0 || c->end_told) return;
+    c->end_told = true;
+    t->ended(t->ended_user, &(loop_result){.finished = finished, .kv = &c->kv, .tokens = &c->tokens, .n_prompt = t->n_prompt, .text = &c->told});
 }
 
 static void ticket_delete(loop_ticket *t) {
@@ -47,6 +55,7 @@ static void ticket_delete(loop_ticket *t) {
     mem_free(t->taken_tokens);
     mem_free(t->hidden);
     mem_free(t->vector);
+    mem_free(t->tenant);
     pthread_cond_destroy(&t->news);
     pthread_mutex_destroy(&t->lock);
     mem_free(t);
@@ -76,8 +85,8 @@ static bool open_choice(choice *c, loop_ticket *t, int index, const loop_request
     o.seed += (uint64_t)index;
     c->ticket = t;
     c->index = index;
-    c->finish = LOOP_RUNNING;
-    c->kv.layout = &t->loop->engine->model.kv;
+    c->finish = c->closing = LOOP_RUNNING;
+    recall_start(t->loop->engine, &c->kv, t->tenant, false);
     c->tokens.ids = mem_alloc(r->n_tokens, sizeof *c->tokens.ids, e);
     if (!c->tokens.ids) return false;
     memcpy(c->tokens.ids, r->tokens, r->n_tokens * sizeof *r->tokens);
@@ -119,7 +128,9 @@ static loop_ticket *ticket_new(loop *l, const loop_request *r, err *e) {
     t->n = t->open = r->n;
     t->arrival = loop_now(l);
     t->deadline = r->limit_ns ? t->arrival + r->limit_ns : UINT64_MAX;
-    t->agent = r->agent;
+    t->owner = r->owner;
+    t->ended = r->ended;
+    t->ended_user = r->ended_user;
     t->priority = r->priority;
     t->max_tokens = r->max_tokens;
     t->n_logprobs = r->n_logprobs;
@@ -130,19 +141,27 @@ static loop_ticket *ticket_new(loop *l, const loop_request *r, err *e) {
     t->thoughts = r->thoughts;
     t->n_prompt = r->n_tokens;
     t->usage.prompt_tokens = (int)r->n_tokens;
+    if (r->tenant && *r->tenant) t->tenant = mem_strndup(r->tenant, strlen(r->tenant), e);
     const size_t width = (size_t)l->engine->model.params.n_embd, rows = r->n_tokens < MODEL_CHUNK ? r->n_tokens : MODEL_CHUNK;
-    bool ok = !r->embed || ((t->vector = mem_zalloc(width, sizeof *t->vector, e)) && (t->hidden = mem_alloc(rows * width, sizeof *t->hidden, e)));
+    bool ok = t->tenant || !r->tenant || !*r->tenant;
+    if (r->embed) ok = ok && (t->vector = mem_zalloc(width, sizeof *t->vector, e)) && (t->hidden = mem_alloc(rows * width, sizeof *t->hidden, e));
     for (int i = 0; ok && i < r->n; i++) ok = open_choice(&t->choices[i], t, i, r, e);
     if (ok) return t;
     ticket_delete(t);
     return NULL;
 }
 
+/* Whether n more may come. Under the lock. */
+static bool has_room(const loop *l, int n, err *e) {
+    if (l->draining || l->ending) return err_set(e, HEARTH_CANCELLED, "the server is stopping");
+    if (l->n_waiting + n > l->o.max_queue + (l->o.max_running - (l->n_live - l->n_waiting)))
+        return err_set(e, HEARTH_LIMIT, "too many requests wait already (%d): try again later", l->n_waiting);
+    return true;
+}
+
 /* Puts the ticket's answers into the inbox, unless too many wait. */
 static bool enqueue(loop *l, loop_ticket *t, err *e) {
-    if (l->draining || l->ending) return err_set(e, HEARTH_CANCELLED, "the server is stopping");
-    if (l->n_waiting + t->n > l->o.max_queue + (l->o.max_running - (l->n_live - l->n_waiting)))
-        return err_set(e, HEARTH_LIMIT, "too many requests wait already (%d): try again later", l->n_waiting);
+    if (!has_room(l, t->n, e)) return false;
     if (l->n_inbox + (size_t)t->n > l->cap_inbox) {
         size_t cap = 2 * (l->n_inbox + (size_t)t->n);
         choice **inbox = mem_realloc(l->inbox, cap, sizeof *inbox, e);
@@ -167,9 +186,15 @@ loop_ticket *loop_submit(loop *l, const loop_request *r, err *e) {
     loop_ticket *t = check_request(l, r, e) ? ticket_new(l, r, e) : NULL;
     if (!t) return NULL;
     pthread_mutex_lock(&l->lock);
-    bool ok = enqueue(l, t, e);
+    bool ok = has_room(l, t->n, e), others_compute = l->n_live > 0;
+    pthread_mutex_unlock(&l->lock);
+    /* The disk is read here, so that running streams do not wait for it. */
+    if (ok) t->loaded = recall_warm(l->engine, t->tenant, admit_wants_long(l, r->n_tokens), r->tokens, r->n_tokens - 1, others_compute);
+    pthread_mutex_lock(&l->lock);
+    ok = ok && enqueue(l, t, e);
     pthread_mutex_unlock(&l->lock);
     if (!ok) {
+        t->ended = NULL; /* it never began */
         if (e->code == HEARTH_LIMIT) l->refused++;
         ticket_delete(t);
         return NULL;
@@ -280,6 +305,7 @@ bool ticket_token(choice *c, int32_t token, bool told, const char *text, size_t 
     t->usage.completion_tokens++;
     if (!t->usage.first_ns) t->usage.first_ns = c->last_ns - t->arrival;
     bool ok = told ? put(c, token, text, len, e) : buf_add(&c->box.text, text, len, e);
+    if (ok && t->ended) ok = buf_add(&c->told, text, len, e);
     if (c->box.n || c->box.text.len) pthread_cond_signal(&t->news);
     pthread_mutex_unlock(&t->lock);
     return ok;

@@ -43,7 +43,12 @@ const char *http_method(const http_request *r);
 const char *http_path(const http_request *r);
 const char *http_id(const http_request *r); /* unique; also in the reply and in the log */
 const char *http_header(const http_request *r, const char *name); /* or NULL */
+const char *http_query(const http_request *r, const char *name);  /* of ?name=value in the address; or NULL */
 const char *http_body(const http_request *r, size_t *len);        /* never NULL, NUL-terminated */
+
+/* Something of the handler's that goes with the request and is released when it is over, its stream included. At most one. */
+void http_attach(http_request *r, void *thing, void (*release)(void *thing));
+void *http_attached(const http_request *r); /* or NULL */
 
 /* What must be answered with an error before anything else: the body was too large or could not be kept (then there is none), the request comes from a page that may
  * not use the server, or it brings no key where one is asked for (HTTP_NO_KEY; a handler may let it pass). */
@@ -69,7 +74,9 @@ typedef struct http_events {
     void (*done)(void *user, http_request *r);
     void *user;
 } http_events;
+/* Called by next itself, it lets other events go on in its place; the done of the former ones is not called then. */
 void http_stream(http_request *r, const http_events *events);
+bool http_streaming(const http_request *r); /* whether it was called */
 
 /* ---- for tests ---- */
 

@@ -34,6 +34,8 @@ struct http_request {
     uint64_t sent;         /* bytes of the body */
     char *headers[16][2];
     int n_headers;
+    void *attached;
+    void (*release)(void *thing);
     bool streams, at_end;
     http_events events;
     buf out;               /* of the stream, not sent yet */

@@ -26,11 +26,18 @@ const char *http_method(const http_request *r) { return r->method; }
 const char *http_path(const http_request *r) { return r->path; }
 const char *http_id(const http_request *r) { return r->id; }
 const char *http_header(const http_request *r, const char *name) { return MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, name); }
+const char *http_query(const http_request *r, const char *name) { return MHD_lookup_connection_value(r->connection, MHD_GET_ARGUMENT_KIND, name); }
 
 const char *http_body(const http_request *r, size_t *len) {
     *len = r->body.len;
     return r->body.data ? r->body.data : "";
 }
+
+void http_attach(http_request *r, void *thing, void (*release)(void *thing)) {
+    r->attached = thing;
+    r->release = release;
+}
+void *http_attached(const http_request *r) { return r->attached; }
 
 http_trouble http_check(const http_request *r) { return r->trouble; }
 
@@ -121,7 +128,10 @@ static ssize_t feed(void *user, uint64_t position, char *to, size_t max) {
     return (ssize_t)n;
 }
 
+bool http_streaming(const http_request *r) { return r->streams; }
+
 void http_stream(http_request *r, const http_events *events) {
+    if (r->streams) r->events = *events;
     if (r->replied) return;
     r->streams = true;
     r->events = *events;
@@ -174,6 +184,7 @@ static void on_completed(void *user, struct MHD_Connection *c, void **context, e
     if (!r) return;
     *context = NULL;
     if (r->streams) r->events.done(r->events.user, r);
+    if (r->release) r->release(r->attached);
     write_log(r, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
     for (int i = 0; i < r->n_headers; i++) mem_free(r->headers[i][0]), mem_free(r->headers[i][1]);
     buf_free(&r->body);

@@ -42,16 +42,34 @@ INLINE const uint8_t *row_at(const kern_attention *a, const uint8_t *const *bloc
     return blocks[position / a->block] + (size_t)(position % a->block) * stride;
 }
 
-/* Sixteen numbers of a row from column c; those beyond its end are zero. */
-INLINE __m512 numbers(const uint8_t *row, int64_t c, int64_t end, const bool whole) {
+/* The scale of a block. */
+INLINE __m512 block_scale(const uint8_t *block) {
+    uint16_t half;
+    memcpy(&half, block, sizeof half);
+    return _mm512_set1_ps(_cvtsh_ss(half));
+}
+
+/* Sixteen numbers of a row from column c, a multiple of 16; those beyond its end are zero. Rows of blocks are whole. */
+INLINE __m512 numbers(const uint8_t *row, int64_t c, int64_t end, const int type) {
     const __mmask16 mask = end - c >= 16 ? 0xFFFF : c >= end ? 0 : (__mmask16)((1u << (end - c)) - 1);
-    return whole ? _mm512_maskz_loadu_ps(mask, row + 4 * c) : _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, row + 2 * c));
+    if (type == QUANT_F32) return _mm512_maskz_loadu_ps(mask, row + 4 * c);
+    if (type == QUANT_F16) return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, row + 2 * c));
+    if (mask == 0) return _mm512_setzero_ps();
+    const uint8_t *block = row + c / 32 * (type == QUANT_Q8_0 ? 34 : 18);
+    __m512i x;
+    if (type == QUANT_Q8_0) {
+        x = vi_signed_bytes(block + 2 + c % 32);
+    } else {
+        x = vi_unsigned_bytes(block + 2);
+        x = _mm512_sub_epi32(c % 32 ? vi_shr(x, 4) : vi_and(x, vi_set(15)), vi_set(8));
+    }
+    return _mm512_maskz_mul_ps(mask, _mm512_cvtepi32_ps(x), block_scale(block));
 }
 
 /* ---- laying out ---- */
 
 /* Sixteen keys: 32 columns of each are rounded, then turned so that every pair of columns has the keys side by side. */
-INLINE void keys_tiles(const work *s, uint8_t *dst, int64_t position, const bool whole) {
+INLINE void keys_tiles(const work *s, uint8_t *dst, int64_t position, const int type) {
     const kern_attention *a = s->a;
     _Alignas(64) uint8_t rounded[16][64];
     const uint8_t *row[16], *at[16];
@@ -61,13 +79,13 @@ INLINE void keys_tiles(const work *s, uint8_t *dst, int64_t position, const bool
     }
     for (int64_t c = 0; c < a->k_dim; c += STEP, dst += TILE_BYTES) {
         for (int i = 0; i < 16; i++)
-            _mm512_store_si512(rounded[i], (__m512i)_mm512_cvtne2ps_pbh(numbers(row[i], c + 16, a->k_dim, whole), numbers(row[i], c, a->k_dim, whole)));
+            _mm512_store_si512(rounded[i], (__m512i)_mm512_cvtne2ps_pbh(numbers(row[i], c + 16, a->k_dim, type), numbers(row[i], c, a->k_dim, type)));
         for (int piece = 0; piece < 4; piece++) transpose16(dst + 256 * piece, at, 16 * (size_t)piece);
     }
 }
 
 /* 32 values, pairs of positions; those outside from..to are zero. */
-INLINE void values_tiles(const work *s, uint8_t *dst, int64_t position, const bool whole) {
+INLINE void values_tiles(const work *s, uint8_t *dst, int64_t position, const int type) {
     const kern_attention *a = s->a;
     for (int pair = 0; pair < STEP / 2; pair++, dst += 64) {
         const uint8_t *row[2];
@@ -78,17 +96,41 @@ INLINE void values_tiles(const work *s, uint8_t *dst, int64_t position, const bo
             row[i] = row_at(a, a->v, a->v_stride, most(s->from, least(p, s->to)));
         }
         for (int64_t c = 0; c < 32 * s->v_pairs; c += 16)
-            pair_store(dst + (size_t)(c / 16) * (RUN / STEP) * TILE_BYTES, numbers(row[0], c, end[0], whole), numbers(row[1], c, end[1], whole));
+            pair_store(dst + (size_t)(c / 16) * (RUN / STEP) * TILE_BYTES, numbers(row[0], c, end[0], type), numbers(row[1], c, end[1], type));
     }
 }
 
-INLINE void run_tiles(const work *s, const bool whole) {
-    for (int64_t p = s->from / 16 * 16; p <= s->to; p += 16) keys_tiles(s, s->keys + (size_t)((p - s->base) / 16 * s->k_steps) * TILE_BYTES, p, whole);
-    for (int64_t p = s->from / STEP * STEP; p <= s->to; p += STEP) values_tiles(s, s->values + (size_t)((p - s->base) / STEP) * TILE_BYTES, p, whole);
+INLINE void run_keys(const work *s, const int type) {
+    for (int64_t p = s->from / 16 * 16; p <= s->to; p += 16) keys_tiles(s, s->keys + (size_t)((p - s->base) / 16 * s->k_steps) * TILE_BYTES, p, type);
 }
 
-static void run_tiles_f32(const work *s) { run_tiles(s, true); }
-static void run_tiles_f16(const work *s) { run_tiles(s, false); }
+INLINE void run_values(const work *s, const int type) {
+    for (int64_t p = s->from / STEP * STEP; p <= s->to; p += STEP) values_tiles(s, s->values + (size_t)((p - s->base) / STEP) * TILE_BYTES, p, type);
+}
+
+/* One for each type. */
+#define RUN_TILES(name, type)                                             \
+    static void run_keys_##name(const work *s) { run_keys(s, type); }     \
+    static void run_values_##name(const work *s) { run_values(s, type); }
+RUN_TILES(f32, QUANT_F32)
+RUN_TILES(f16, QUANT_F16)
+RUN_TILES(q8_0, QUANT_Q8_0)
+RUN_TILES(q4_0, QUANT_Q4_0)
+
+static void run_tiles(const work *s) {
+    switch (s->a->k_type) {
+    case QUANT_F32: run_keys_f32(s); break;
+    case QUANT_F16: run_keys_f16(s); break;
+    case QUANT_Q8_0: run_keys_q8_0(s); break;
+    default: run_keys_q4_0(s);
+    }
+    switch (s->a->v_type) {
+    case QUANT_F32: run_values_f32(s); break;
+    case QUANT_F16: run_values_f16(s); break;
+    case QUANT_Q8_0: run_values_q8_0(s); break;
+    default: run_values_q4_0(s);
+    }
+}
 
 static void queries_tiles(const work *s) {
     const kern_attention *a = s->a;
@@ -97,7 +139,7 @@ static void queries_tiles(const work *s) {
         for (int step = 0; step < s->k_steps; step++) {
             const uint8_t *row = (const uint8_t *)(a->q + least(q, a->n_q - 1) * a->ldq);
             const int64_t c = step * STEP, end = q < a->n_q ? a->k_dim : 0;
-            const __m512 x = _mm512_mul_ps(numbers(row, c, end, true), factor), y = _mm512_mul_ps(numbers(row, c + 16, end, true), factor);
+            const __m512 x = _mm512_mul_ps(numbers(row, c, end, QUANT_F32), factor), y = _mm512_mul_ps(numbers(row, c + 16, end, QUANT_F32), factor);
             _mm512_store_si512(s->queries + ((size_t)(q / 16) * (size_t)s->k_steps + (size_t)step) * TILE_BYTES + (size_t)(q % 16) * 64,
                                (__m512i)_mm512_cvtne2ps_pbh(y, x));
         }
@@ -267,8 +309,7 @@ void kern_attention_amx(const kern_attention *a) {
     for (s.base = first / RUN * RUN; s.base <= last; s.base += RUN) {
         s.from = most(s.base, first);
         s.to = least(s.base + RUN - 1, last);
-        if (a->kv_type == QUANT_F32) run_tiles_f32(&s);
-        else run_tiles_f16(&s);
+        run_tiles(&s);
         for (int g = 0; g < s.groups; g++) group_run(&s, g);
     }
     _tile_release();

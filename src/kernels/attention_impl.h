@@ -2,12 +2,13 @@
  *
  * Keys are taken in runs of 64 that start at multiples of 64. A run's keys are laid out like a panel of weights (16 keys side by side), so
  * that the scores of up to eight queries come from the product kernel without sums over lanes; values are read as they lie. What a query gets
- * does not depend on the queries beside it: positions that it must not see have weight zero. */
+ * does not depend on the queries beside it: positions that it must not see have weight zero. Quantized keys and values: attention_quant_impl.h. */
 #ifndef KERNELS_ATTENTION_IMPL_H
 #define KERNELS_ATTENTION_IMPL_H
 
 #include <math.h>
 
+#include "kernels/attention_quant_impl.h"
 #include "kernels/float_tile_impl.h"
 #include "kernels/vector_impl.h"
 
@@ -20,9 +21,13 @@ typedef struct att_state {
 
 typedef struct att_work {
     const kern_attention *a;
-    int kind, size;        /* of a key's number: WORD_F32 or WORD_F16, its bytes */
+    size_t k_bytes, v_bytes; /* of a row that are read */
     int k_padded;
-    float *queries;        /* tiles of up to PANEL_TILE queries like activations: k_padded rows of w */
+    float *queries;        /* tiles of up to PANEL_TILE queries like activations: k_padded rows of w; keys of floats only */
+    att_queries bytes;     /* for quantized keys */
+    size_t panel;          /* bytes of 16 keys */
+    float *scales;         /* quantized values: of every row of the run and 32 columns */
+    int v_blocks;
     float *sums;           /* n_q rows of v_dim: weighted values so far */
     att_state *state;
     uint8_t *keys;         /* the run's keys as chunks of 16 */
@@ -53,28 +58,40 @@ INLINE void att_touch(const uint8_t *const *row, int first, int last, size_t byt
 /* Keys of the run side by side; places outside from..to repeat a key that may be read. */
 static void att_load_run(att_work *s) {
     const kern_attention *a = s->a;
-    const size_t bytes = (size_t)(a->k_dim * s->size), padded = (size_t)(s->k_padded * s->size), v_bytes = (size_t)(a->v_dim * s->size);
     const int first = (int)(s->from - s->base), last = (int)(s->to - s->base);
     att_rows(s->key + first, a, a->k, a->k_stride, s->from, last - first + 1);
     att_rows(s->value + first, a, a->v, a->v_stride, s->from, last - first + 1);
-    att_touch(s->key, first, last, bytes);
+    att_touch(s->key, first, last, s->k_bytes);
     for (int i = 0; i < first; i++) s->key[i] = s->key[first];
     for (int i = last + 1; i < RUN; i++) s->key[i] = s->key[last];
     for (int p = 0; p < RUN; p += PANEL_ROWS) {
         if (p > last || p + PANEL_ROWS <= first) continue;
-        float_pack(s->keys + (size_t)p * padded, s->key + p, 0, bytes, padded, 0);
+        uint8_t *panel = s->keys + (size_t)(p / PANEL_ROWS) * s->panel;
+        if (a->k_type == QUANT_Q8_0) att_pack_keys(panel, s->key + p, s->bytes.blocks, 8);
+        else if (a->k_type == QUANT_Q4_0) att_pack_keys(panel, s->key + p, s->bytes.blocks, 4);
+        else float_pack(panel, s->key + p, 0, s->k_bytes, s->panel / PANEL_ROWS, 0);
     }
-    att_touch(s->value, first, last, v_bytes);
+    att_touch(s->value, first, last, s->v_bytes);
+    if (a->v_type == QUANT_Q8_0) att_row_scales(s->scales, RUN, s->value, first, last, s->v_blocks, 8);
+    else if (a->v_type == QUANT_Q4_0) att_row_scales(s->scales, RUN, s->value, first, last, s->v_blocks, 4);
 }
 
 /* Scores of w queries over the run: score[t][key]. */
 static void att_scores(const att_work *s, float score[PANEL_TILE][RUN], int q0, int w) {
-    const size_t padded = (size_t)(s->k_padded * s->size);
+    const int type = s->a->k_type;
     _Alignas(64) float acc[PANEL_TILE * PANEL_ROWS];
     for (int p = 0; p < RUN; p += PANEL_ROWS) {
         if (s->base + p > s->to || s->base + p + PANEL_ROWS <= s->from) continue;
+        const uint8_t *panel = s->keys + (size_t)(p / PANEL_ROWS) * s->panel;
+        if (type == QUANT_Q8_0 || type == QUANT_Q4_0) {
+            for (int t = 0; t < w; t += ATT_STEP) {
+                if (type == QUANT_Q8_0) att_bytes_q8_0(&s->bytes, &score[t][p], RUN, panel, q0 + t, w - t);
+                else att_bytes_q4_0(&s->bytes, &score[t][p], RUN, panel, q0 + t, w - t);
+            }
+            continue;
+        }
         memset(acc, 0, sizeof acc);
-        float_tile(acc, s->keys + (size_t)p * padded, s->k_padded, s->queries + (int64_t)q0 * s->k_padded, w, 0, s->kind);
+        float_tile(acc, panel, s->k_padded, s->queries + (int64_t)q0 * s->k_padded, w, 0, type == QUANT_F32 ? WORD_F32 : WORD_F16);
         for (int t = 0; t < w; t++) memcpy(&score[t][p], acc + PANEL_ROWS * t, PANEL_ROWS * sizeof(float));
     }
 }
@@ -116,9 +133,12 @@ static float att_softmax(const att_work *s, float *score, int q) {
     return shrink;
 }
 
-INLINE vf att_value(const uint8_t *row, int64_t at, const int kind, int part) {
-    if (part >= LANES) return kind == WORD_F32 ? vf_load((const float *)(const void *)row + at) : vf_half_load(row + 2 * at);
-    if (kind == WORD_F32) return vf_load_part((const float *)(const void *)row + at, part);
+/* LANES numbers of a value from column `at`, without their scale; rows of blocks are whole, others may end before (part < LANES). */
+INLINE vf att_value(const uint8_t *row, int64_t at, const int type, int part) {
+    if (type == QUANT_Q8_0) return att_row_bytes(row, at);
+    if (type == QUANT_Q4_0) return att_row_nibbles(row, at);
+    if (part >= LANES) return type == QUANT_F32 ? vf_load((const float *)(const void *)row + at) : vf_half_load(row + 2 * at);
+    if (type == QUANT_F32) return vf_load_part((const float *)(const void *)row + at, part);
     uint16_t rest[LANES] = {0};
     memcpy(rest, row + 2 * at, (size_t)part * 2);
     return vf_half_load(rest);
@@ -126,7 +146,7 @@ INLINE vf att_value(const uint8_t *row, int64_t at, const int kind, int part) {
 
 /* Adds the weighted values for `count` queries and `wide` vectors of values from column d; part: numbers in the last vector. */
 INLINE void att_values_part(const att_work *s, const float weight[PANEL_TILE][RUN], const float *shrink, int q0, int count, int64_t d, int wide, int part,
-                            const int kind) {
+                            const int type) {
     vf acc[TILE_STEP][2];
     const int from = (int)(s->from - s->base), to = (int)(s->to - s->base);
 #pragma GCC unroll 8
@@ -139,7 +159,7 @@ INLINE void att_values_part(const att_work *s, const float weight[PANEL_TILE][RU
     for (int key = from; key <= to; key++) {
         vf v[2];
 #pragma GCC unroll 2
-        for (int i = 0; i < wide; i++) v[i] = att_value(s->value[key], d + i * LANES, kind, part);
+        for (int i = 0; i < wide; i++) v[i] = att_value(s->value[key], d + i * LANES, type, part);
 #pragma GCC unroll 8
         for (int t = 0; t < count; t++)
 #pragma GCC unroll 2
@@ -155,23 +175,39 @@ INLINE void att_values_part(const att_work *s, const float weight[PANEL_TILE][RU
         }
 }
 
-INLINE void att_values_count(const att_work *s, const float weight[PANEL_TILE][RUN], const float *shrink, int q0, int count, const int kind) {
-    int64_t d = 0;
-    for (; d + 2 * LANES <= s->a->v_dim; d += 2 * LANES) att_values_part(s, weight, shrink, q0, count, d, 2, LANES, kind);
-    for (; d + LANES <= s->a->v_dim; d += LANES) att_values_part(s, weight, shrink, q0, count, d, 1, LANES, kind);
-    if (d < s->a->v_dim) att_values_part(s, weight, shrink, q0, count, d, 1, (int)(s->a->v_dim - d), kind);
+/* Columns [d, end). */
+INLINE void att_values_columns(const att_work *s, const float weight[PANEL_TILE][RUN], const float *shrink, int q0, int count, int64_t d, int64_t end, const int type) {
+    for (; d + 2 * LANES <= end; d += 2 * LANES) att_values_part(s, weight, shrink, q0, count, d, 2, LANES, type);
+    for (; d + LANES <= end; d += LANES) att_values_part(s, weight, shrink, q0, count, d, 1, LANES, type);
+    if (d < end) att_values_part(s, weight, shrink, q0, count, d, 1, (int)(end - d), type);
 }
 
-#define ATT_VALUES(name, kind)                                                                                                            \
+INLINE void att_values_count(const att_work *s, const float weight[PANEL_TILE][RUN], const float *shrink, int q0, int count, const int type) {
+    const int64_t end = s->a->v_dim;
+    if (type == QUANT_F32 || type == QUANT_F16) {
+        att_values_columns(s, weight, shrink, q0, count, 0, end, type);
+        return;
+    }
+    _Alignas(64) float scaled[PANEL_TILE][RUN];
+    for (int64_t d = 0; d < end; d += 32) {
+        for (int t = 0; t < count; t++)
+            for (int i = 0; i < RUN; i += LANES) vf_store(&scaled[t][i], vf_mul(vf_load(&weight[t][i]), vf_load(s->scales + d / 32 * RUN + i)));
+        att_values_columns(s, (const float(*)[RUN])scaled, shrink, q0, count, d, min_of(d + 32, end), type);
+    }
+}
+
+#define ATT_VALUES(name, type)                                                                                                            \
     static void att_values_##name(const att_work *s, const float weight[PANEL_TILE][RUN], const float *shrink, int q0, int w) {           \
         int t = 0;                                                                                                                         \
-        for (; t + TILE_STEP <= w; t += TILE_STEP) att_values_count(s, weight + t, shrink + t, q0 + t, TILE_STEP, kind);                   \
-        for (; t + 4 <= w; t += 4) att_values_count(s, weight + t, shrink + t, q0 + t, 4, kind);                                           \
-        for (; t + 2 <= w; t += 2) att_values_count(s, weight + t, shrink + t, q0 + t, 2, kind);                                           \
-        for (; t < w; t++) att_values_count(s, weight + t, shrink + t, q0 + t, 1, kind);                                                   \
+        for (; t + TILE_STEP <= w; t += TILE_STEP) att_values_count(s, weight + t, shrink + t, q0 + t, TILE_STEP, type);                   \
+        for (; t + 4 <= w; t += 4) att_values_count(s, weight + t, shrink + t, q0 + t, 4, type);                                           \
+        for (; t + 2 <= w; t += 2) att_values_count(s, weight + t, shrink + t, q0 + t, 2, type);                                           \
+        for (; t < w; t++) att_values_count(s, weight + t, shrink + t, q0 + t, 1, type);                                                   \
     }
-ATT_VALUES(f32, WORD_F32)
-ATT_VALUES(f16, WORD_F16)
+ATT_VALUES(f32, QUANT_F32)
+ATT_VALUES(f16, QUANT_F16)
+ATT_VALUES(q8_0, QUANT_Q8_0)
+ATT_VALUES(q4_0, QUANT_Q4_0)
 
 /* The run for one tile of queries. */
 static void att_tile(const att_work *s, int q0, int w) {
@@ -183,8 +219,12 @@ static void att_tile(const att_work *s, int q0, int w) {
     memset(score, 0, sizeof score); /* places of the run that no query may see are never computed */
     att_scores(s, score, q0, w);
     for (int t = 0; t < w; t++) shrink[t] = att_softmax(s, score[t], q0 + t);
-    if (s->kind == WORD_F32) att_values_f32(s, (const float(*)[RUN])score, shrink, q0, w);
-    else att_values_f16(s, (const float(*)[RUN])score, shrink, q0, w);
+    switch (s->a->v_type) {
+    case QUANT_F32: att_values_f32(s, (const float(*)[RUN])score, shrink, q0, w); break;
+    case QUANT_F16: att_values_f16(s, (const float(*)[RUN])score, shrink, q0, w); break;
+    case QUANT_Q8_0: att_values_q8_0(s, (const float(*)[RUN])score, shrink, q0, w); break;
+    default: att_values_q4_0(s, (const float(*)[RUN])score, shrink, q0, w);
+    }
 }
 
 /* Queries as tiles of activations. */
@@ -212,13 +252,35 @@ static void att_finish(const att_work *s) {
     }
 }
 
+static size_t att_row_size(int type, int dim) {
+    const quant_info *info = quant_find(type);
+    return (size_t)((dim + info->block - 1) / info->block) * (size_t)info->bytes;
+}
+
+/* Cuts the scratch memory. */
+static void att_begin(att_work *s, const kern_attention *a) {
+    const bool floats = a->k_type == QUANT_F32 || a->k_type == QUANT_F16;
+    const size_t n = (size_t)a->n_q;
+    *s = (att_work){.a = a, .k_bytes = att_row_size(a->k_type, a->k_dim), .v_bytes = att_row_size(a->v_type, a->v_dim)};
+    s->k_padded = (int)float_padded(a->k_dim);
+    s->bytes.blocks = (a->k_dim + 31) / 32;
+    s->v_blocks = (a->v_dim + 31) / 32;
+    s->panel = floats ? (size_t)s->k_padded * PANEL_ROWS * (a->k_type == QUANT_F32 ? 4 : 2) : s->k_bytes * PANEL_ROWS;
+    s->keys = (uint8_t *)a->scratch;
+    s->scales = a->scratch + RUN * 32 * s->bytes.blocks;
+    s->queries = s->scales + RUN * s->v_blocks;
+    s->bytes.bytes = (int8_t *)s->queries;
+    s->bytes.scale = s->queries + n * (size_t)s->bytes.blocks * 16;
+    s->bytes.minus_sum = (int32_t *)(void *)(s->bytes.scale + n * (size_t)s->bytes.blocks);
+    s->sums = s->queries + n * 32 * (size_t)s->bytes.blocks;
+    s->state = (att_state *)(s->sums + n * (size_t)a->v_dim);
+    if (floats) att_load_queries(s);
+    else att_bytes_queries(&s->bytes, a);
+}
+
 static void vec_attention(const kern_attention *a) {
-    att_work s = {.a = a, .kind = a->kv_type == QUANT_F32 ? WORD_F32 : WORD_F16, .size = a->kv_type == QUANT_F32 ? 4 : 2};
-    s.k_padded = (int)float_padded(a->k_dim);
-    s.keys = (uint8_t *)a->scratch;
-    s.queries = a->scratch + RUN * s.k_padded;
-    s.sums = s.queries + (size_t)a->n_q * (size_t)s.k_padded;
-    s.state = (att_state *)(s.sums + (size_t)a->n_q * (size_t)a->v_dim);
+    att_work s;
+    att_begin(&s, a);
     int64_t first = INT64_MAX, last = -1;
     for (int q = 0; q < a->n_q; q++) {
         s.state[q] = (att_state){.max = -INFINITY, .sum = 0};
@@ -226,7 +288,6 @@ static void vec_attention(const kern_attention *a) {
         if (a->last[q] > last) last = a->last[q];
     }
     memset(s.sums, 0, (size_t)a->n_q * (size_t)a->v_dim * sizeof(float));
-    att_load_queries(&s);
     for (s.base = first / RUN * RUN; s.base <= last; s.base += RUN) {
         s.from = s.base < first ? first : s.base;
         s.to = min_of(s.base + RUN - 1, last);

@@ -114,7 +114,7 @@ const kern_matmul *kernels_matmul(const kernels *k, int type) {
 }
 
 size_t kern_attention_scratch(int n_q, int k_dim, int v_dim) {
-    /* ref: sums in double for every query and one decoded row of each kind. Others: up to 128 keys and values, the queries, float sums. */
+    /* ref: sums in double for every query and one decoded row of each kind. Others: up to 128 keys and values, scales of values, the queries, float sums. */
     size_t q = ((size_t)n_q + 31) & ~(size_t)31, k = ((size_t)k_dim + 31) & ~(size_t)31, v = ((size_t)v_dim + 31) & ~(size_t)31;
-    return q * (2 * v + k + 4) + 64 * (k + v) + 64;
+    return q * (2 * v + k + 4) + 64 * (k + v + v / 32) + 64;
 }

@@ -29,7 +29,7 @@ typedef struct kern_matmul {
 } kern_matmul;
 
 /* Attention of a few queries of one KV head over one sequence's keys and values, which lie in runs of tokens
- * (blocks) and are float or half. Scores are q.k * scale, soft-capped when cap > 0, then softmax with an optional
+ * (blocks) and are float, half, or quantized rows of blocks of 32 numbers. Scores are q.k * scale, soft-capped when cap > 0, then softmax with an optional
  * extra logit (sink) that takes part in the sum only. */
 typedef struct kern_attention {
     const float *q;        /* n_q rows of k_dim */
@@ -42,7 +42,7 @@ typedef struct kern_attention {
     const float *sink;     /* per query a logit, or NULL */
     int k_dim, v_dim;
     float scale, cap;
-    int kv_type;           /* QUANT_F32 or QUANT_F16 */
+    int k_type, v_type;    /* QUANT_F32, QUANT_F16, QUANT_Q8_0 or QUANT_Q4_0 */
     const uint8_t *const *k; /* per block: first key row of this head; k_stride bytes between rows */
     const uint8_t *const *v;
     size_t k_stride, v_stride;
@@ -66,6 +66,8 @@ typedef struct kernels {
     void (*silu_mul)(float *y, const float *gate, const float *up, int64_t n); /* y = silu(gate) * up */
     void (*gelu_mul)(float *y, const float *gate, const float *up, int64_t n); /* tanh form */
     void (*to_f16)(uint16_t *dst, const float *src, int64_t n);
+    /* n numbers as blocks of QUANT_Q8_0 or QUANT_Q4_0, the last one filled up with zeros. A block with a number that is not finite decodes to nothing but such. */
+    void (*to_blocks)(int type, void *dst, const float *src, int64_t n);
     float (*dot)(const float *a, const float *b, int64_t n);
 } kernels;
 

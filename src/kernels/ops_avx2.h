@@ -83,6 +83,8 @@ INLINE vf vf_half_low(vi a) { return half_lanes(_mm256_and_si256(a, _mm256_set1_
 INLINE vf vf_half_high(vi a) { return half_lanes(_mm256_srli_epi32(a, 16)); }
 INLINE vf vf_half_load(const void *p) { return _mm256_cvtph_ps(_mm_loadu_si128(p)); }
 INLINE void vf_half_store(void *p, vf x) { _mm_storeu_si128(p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)); }
+INLINE vi vi_signed_bytes(const void *p) { return _mm256_cvtepi8_epi32(_mm_loadl_epi64(p)); }
+INLINE vi vi_unsigned_bytes(const void *p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64(p)); }
 INLINE vf vf_e8m0_half_load(const uint8_t *p) {
     vi e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p));
     vi normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
@@ -126,6 +128,24 @@ INLINE vi dot_unsigned(vi start, const vi *w, const int8_t *x, int count, int bi
 INLINE void dots(vi *sum, const vi *w, const int8_t *x, int count, int bits, int tokens) {
 #pragma GCC unroll 4
     for (int t = 0; t < tokens; t++) sum[t] = bits == 8 ? dot_signed(sum[t], w, x + 32 * t, count) : dot_unsigned(sum[t], w, x + 32 * t, count, bits);
+}
+
+#define QUERY_MOST 16256
+INLINE void query_put(void *dst, const int32_t number[32]) {
+    int16_t pair[32];
+    for (int i = 0; i < 32; i++) pair[i / 4 * 4 + i % 2 * 2 + i % 4 / 2] = (int16_t)number[i];
+    memcpy(dst, pair, sizeof pair);
+}
+INLINE void query_dots(vi *sum, const vi *w, const int8_t *x, int count) {
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        const vi even = _mm256_srai_epi16(_mm256_slli_epi16(w[i], 8), 8), odd = _mm256_srai_epi16(w[i], 8);
+#pragma GCC unroll 4
+        for (int t = 0; t < count; t++) {
+            sum[t] = _mm256_add_epi32(sum[t], _mm256_madd_epi16(even, vi_cast(x + 64 * t + 8 * i)));
+            sum[t] = _mm256_add_epi32(sum[t], _mm256_madd_epi16(odd, vi_cast(x + 64 * t + 8 * i + 4)));
+        }
+    }
 }
 
 INLINE void transpose16(uint8_t *dst, const uint8_t *const row[16], size_t offset) {

@@ -74,6 +74,9 @@ INLINE vf vf_half_low(vi a) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(a)); 
 INLINE vf vf_half_high(vi a) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(a, 16))); }
 INLINE vf vf_half_load(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256(p)); }
 INLINE void vf_half_store(void *p, vf x) { _mm256_storeu_si256(p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)); }
+/* Sixteen bytes, one in a lane. */
+INLINE vi vi_signed_bytes(const void *p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128(p)); }
+INLINE vi vi_unsigned_bytes(const void *p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128(p)); }
 /* Power-of-two scales (one byte each), halved because the table of values is doubled. */
 INLINE vf vf_e8m0_half_load(const uint8_t *p) {
     vi e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p));
@@ -98,6 +101,26 @@ INLINE void dots(vi *sum, const vi *w, const int8_t *x, int count, int bits, int
     for (int i = 0; i < count; i++)
 #pragma GCC unroll 8
         for (int t = 0; t < tokens; t++) sum[t] = _mm512_dpbusd_epi32(sum[t], w[i], vi_cast(x + 32 * t + 4 * i));
+}
+
+/* Dot products of whole numbers of up to 15 bits (a query: QUERY_MOST at most in size) with signed bytes. query_put lays out 32 of them in 64 bytes; query_dots adds
+ * the products of eight vectors of bytes with `count` of those, one after another. Here they are pairs of columns (0, 2), (1, 3) and so on. */
+#define QUERY_MOST 16256
+INLINE void query_put(void *dst, const int32_t number[32]) {
+    int16_t pair[32];
+    for (int i = 0; i < 32; i++) pair[i / 4 * 4 + i % 2 * 2 + i % 4 / 2] = (int16_t)number[i];
+    memcpy(dst, pair, sizeof pair);
+}
+INLINE void query_dots(vi *sum, const vi *w, const int8_t *x, int count) {
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        const vi even = _mm512_srai_epi16(_mm512_slli_epi16(w[i], 8), 8), odd = _mm512_srai_epi16(w[i], 8);
+#pragma GCC unroll 4
+        for (int t = 0; t < count; t++) {
+            sum[t] = _mm512_dpwssd_epi32(sum[t], even, vi_cast(x + 64 * t + 8 * i));
+            sum[t] = _mm512_dpwssd_epi32(sum[t], odd, vi_cast(x + 64 * t + 8 * i + 4));
+        }
+    }
 }
 
 /* 16 bytes of each of 16 rows, to four runs of 16 dwords. */

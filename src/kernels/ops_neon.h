@@ -83,6 +83,16 @@ INLINE void vf_half_store(void *p, vf x) {
     vst1_u16(all, vreinterpret_u16_f16(vcvt_f16_f32(x)));
     memcpy(p, all, sizeof all);
 }
+INLINE vi vi_unsigned_bytes(const void *p) {
+    uint32_t all;
+    memcpy(&all, p, sizeof all);
+    return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(all)))));
+}
+INLINE vi vi_signed_bytes(const void *p) {
+    uint32_t all;
+    memcpy(&all, p, sizeof all);
+    return vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8(all))));
+}
 INLINE vf vf_e8m0_half_load(const uint8_t *p) {
     vi e = {p[0], p[1], p[2], p[3]};
     vi normal = vshlq_n_s32(vsubq_s32(e, vdupq_n_s32(1)), 23), tiny = vshlq_s32(vdupq_n_s32(0x00200000), e);
@@ -124,6 +134,24 @@ INLINE void transpose16(uint8_t *dst, const uint8_t *const row[16], size_t offse
         vst1q_u8(dst + 128, vreinterpretq_u8_u64(vtrn2q_u64(a, c)));
         vst1q_u8(dst + 192, vreinterpretq_u8_u64(vtrn2q_u64(b, d)));
     }
+}
+
+/* 128 times a byte and another one. */
+#define QUERY_MOST 16256
+INLINE void query_put(void *dst, const int32_t number[32]) {
+    int8_t *upper = dst, *lower = upper + 32;
+    for (int i = 0; i < 32; i++) {
+        upper[i] = (int8_t)((number[i] + 64) >> 7);
+        lower[i] = (int8_t)(number[i] - upper[i] * 128);
+    }
+}
+INLINE void query_dots(vi *sum, const vi *w, const int8_t *x, int count) {
+    vi part[2 * (TILE_STEP / 2)];
+#pragma GCC unroll 8
+    for (int t = 0; t < 2 * count; t++) part[t] = vdupq_n_s32(0);
+    dots(part, w, x, 8, 8, 2 * count);
+#pragma GCC unroll 4
+    for (int t = 0; t < count; t++) sum[t] = vaddq_s32(sum[t], vaddq_s32(vshlq_n_s32(part[2 * t], 7), part[2 * t + 1]));
 }
 
 INLINE float quantize32(int8_t *q, const float *x, int32_t minus_sum[2]) {

@@ -90,17 +90,13 @@ typedef struct running {
     double max, sum;
 } running;
 
-static const float *kv_row(const kern_attention *a, const uint8_t *const *blocks, size_t stride, int64_t pos, int dim, float *decoded) {
+/* Room for a row of dim numbers in whole blocks. */
+static int row_floats(int dim) { return (dim + 31) & ~31; }
+
+static const float *kv_row(const kern_attention *a, int type, const uint8_t *const *blocks, size_t stride, int64_t pos, int dim, float *decoded) {
     const uint8_t *row = blocks[pos / a->block] + (size_t)(pos % a->block) * stride;
-    if (a->kv_type == QUANT_F32) {
-        memcpy(decoded, row, (size_t)dim * sizeof(float));
-    } else {
-        for (int i = 0; i < dim; i++) {
-            uint16_t h;
-            memcpy(&h, row + 2 * i, 2);
-            decoded[i] = quant_f16_to_f32(h);
-        }
-    }
+    const quant_info *info = quant_find(type);
+    info->decode(decoded, row, (dim + info->block - 1) / info->block * info->block);
     return decoded;
 }
 
@@ -120,7 +116,7 @@ static void add_value(running *s, double *acc, const float *value, int dim, doub
 static void ref_attention(const kern_attention *a) {
     double *acc = (double *)(void *)a->scratch;
     running *state = (running *)(void *)(acc + (size_t)a->n_q * (size_t)a->v_dim);
-    float *k_row = (float *)(state + a->n_q), *v_row = k_row + a->k_dim;
+    float *k_row = (float *)(state + a->n_q), *v_row = k_row + row_floats(a->k_dim);
     memset(acc, 0, (size_t)a->n_q * (size_t)a->v_dim * sizeof *acc);
     int64_t first = INT64_MAX, last = -1;
     for (int q = 0; q < a->n_q; q++) {
@@ -129,8 +125,8 @@ static void ref_attention(const kern_attention *a) {
         if (a->last[q] > last) last = a->last[q];
     }
     for (int64_t pos = first; pos <= last; pos++) {
-        const float *key = kv_row(a, a->k, a->k_stride, pos, a->k_dim, k_row);
-        const float *value = kv_row(a, a->v, a->v_stride, pos, a->v_dim, v_row);
+        const float *key = kv_row(a, a->k_type, a->k, a->k_stride, pos, a->k_dim, k_row);
+        const float *value = kv_row(a, a->v_type, a->v, a->v_stride, pos, a->v_dim, v_row);
         for (int q = 0; q < a->n_q; q++) {
             if (pos < a->first[q] || pos > a->last[q]) continue;
             double score = dot_exact(a->q + q * a->ldq, key, a->k_dim) * (double)a->scale;
@@ -177,6 +173,18 @@ static void ref_to_f16(uint16_t *dst, const float *src, int64_t n) {
     for (int64_t i = 0; i < n; i++) dst[i] = quant_f32_to_f16(src[i]);
 }
 
+static void ref_to_blocks(int type, void *dst, const float *src, int64_t n) {
+    const quant_info *info = quant_find(type);
+    for (uint8_t *at = dst; n > 0; n -= 32, src += 32, at += info->bytes) {
+        float x[32] = {0};
+        bool finite = true;
+        memcpy(x, src, (size_t)(n < 32 ? n : 32) * sizeof *x);
+        for (int i = 0; i < 32; i++) finite &= isfinite(x[i]) != 0;
+        info->encode(at, x, 32);
+        if (!finite) memcpy(at, &(uint16_t){0x7E00}, 2); /* the scale is not a number */
+    }
+}
+
 const kernels kern_ref = {
     .name = "ref",
     .usable = ref_usable,
@@ -187,5 +195,6 @@ const kernels kern_ref = {
     .silu_mul = ref_silu_mul,
     .gelu_mul = ref_gelu_mul,
     .to_f16 = ref_to_f16,
+    .to_blocks = ref_to_blocks,
     .dot = ref_dot,
 };

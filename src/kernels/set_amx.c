@@ -1,9 +1,8 @@
-/* The set for AMX. Products with many tokens run on the tile unit in bfloat16: panels of weights are unpacked to tiles in the first-level cache, and the unit
- * sums in float. Bytes would be twice as fast, but a scale per 32 columns makes the unit stop every half tile to rescale, and one
- * scale per 256 costs precision twice; bfloat16 on both sides is closer to the exact product than byte activations are. Few tokens, and everything else, are
- * AVX-512's: both sets share the packed layout.
+/* The set for AMX. Products with many tokens run on the tile unit: weights of few bits as bytes (bytes_amx.c), the others in bfloat16 here, where panels of
+ * weights are unpacked to tiles in the first-level cache and the unit sums in float. Few tokens, and everything else, are AVX-512's: both sets share the packed
+ * layout.
  *
- * The unit starves before it saturates, so what it reads again and again must lie near. Columns are taken in slices: the tiles of two panels for one slice
+ * The unit starves before it saturates, so what it reads again and again must lie near. Columns are taken in slices: the tiles of some panels for one slice
  * stay in the first-level cache while all tokens pass by, the activations of one slice in the second-level cache while all panels of the task do, and so do
  * the sums of the task, which are continued from slice to slice. */
 #include "kernels/sets.h"
@@ -13,25 +12,27 @@
 #include "kernels/panel_types_impl.h"
 
 #include "kernels/attention_amx.h"
+#include "kernels/bytes_amx.h"
 #include "kernels/tiles_amx.h"
 
 #define AMX_LEAST 32 /* with fewer tokens unpacking to tiles costs more than the tiles save */
 #define AMX_COLUMNS 256 /* of a slice: tiles of two panels are 16 KiB */
 #define AMX_TOKENS 512 /* that pass by at once: 256 KiB of activations in a slice */
-#define AMX_ROWS 512 /* whose sums are kept from slice to slice: 1 MiB, of which each slice reads every byte once */
+#define TILE_ROWS (PANELS * PANEL_ROWS)
+#define AMX_ROWS (16 * TILE_ROWS) /* whose sums are kept from slice to slice: 1 MiB, of which each slice reads every byte once */
 #define SLICE (AMX_COLUMNS / STEP)
 
 static bool amx_usable(void) { return kern_cpu_get()->amx; }
 
-/* ---- activations: left tiles of 16 tokens, padded with zeros; slice after slice, in a slice 32 tokens after 32 tokens, the two tiles of each side by side ---- */
+/* ---- activations: left tiles of 16 tokens, padded with zeros; slice after slice, in a slice 16 tokens after 16 tokens ---- */
 
 static int64_t steps_of(int64_t cols) { return (cols + STEP - 1) / STEP; }
-static int64_t padded_tokens(int64_t n) { return (n + 31) / 32 * 32; }
+static int64_t padded_tokens(int64_t n) { return (n + 15) / 16 * 16; }
 static size_t tiles_act_bytes(int64_t cols, int64_t n) { return (size_t)padded_tokens(n) / 16 * (size_t)steps_of(cols) * TILE_BYTES; }
 
-/* Where the slice that begins with step s (of `steps`) has its tiles for 32 tokens from t. */
+/* Where the slice that begins with step s (of `steps`) has its tiles for 16 tokens from t. */
 static size_t act_at(int64_t s, int64_t steps, int64_t t, int64_t n) {
-    return (size_t)(s * (padded_tokens(n) / 16) + t / 32 * 2 * min_of(SLICE, steps - s)) * TILE_BYTES;
+    return (size_t)(s * (padded_tokens(n) / 16) + t / 16 * min_of(SLICE, steps - s)) * TILE_BYTES;
 }
 
 /* 32 columns of a token, or as many as there are. */
@@ -41,29 +42,30 @@ INLINE __m512i act_columns(const float *x, int64_t left) {
     return (__m512i)_mm512_cvtne2ps_pbh(_mm512_maskz_loadu_ps((__mmask16)(mask >> 16), x + 16), _mm512_maskz_loadu_ps((__mmask16)mask, x));
 }
 
-/* Tile by tile: the memory is written from its beginning to its end. t0 is a multiple of 32. */
+/* Tile by tile: the memory is written from its beginning to its end. t0 is a multiple of 16. */
 static void tiles_act(uint8_t *dst, const float *x, int64_t ldx, int64_t cols, int64_t n, int64_t t0, int64_t t1) {
     const int64_t steps = steps_of(cols), end = t1 == n ? padded_tokens(n) : t1;
     for (int64_t k = 0; k < steps; k += SLICE) {
         uint8_t *at = dst + act_at(k, steps, t0, n);
-        for (int64_t t = t0; t < end; t += 32)
+        for (int64_t t = t0; t < end; t += 16)
             for (int64_t s = k; s < min_of(k + SLICE, steps); s++)
-                for (int64_t i = t; i < t + 32; i++, at += 64)
+                for (int64_t i = t; i < t + 16; i++, at += 64)
                     _mm512_store_si512(at, i < n ? act_columns(x + i * ldx + s * STEP, cols - s * STEP) : _mm512_setzero_si512());
     }
 }
 
 /* The form that AVX-512 uses for a type when there are few tokens, ours when there are many. */
-#define AMX_ACT(name, like)                                                                                                               \
+#define AMX_ACT(name, like, many)                                                                                                         \
     static size_t name##_act_bytes(int64_t cols, int64_t n) {                                                                              \
-        return n < AMX_LEAST ? kern_avx512.matmul(like)->act_bytes(cols, n) : tiles_act_bytes(cols, n);                                    \
+        return n < AMX_LEAST ? kern_avx512.matmul(like)->act_bytes(cols, n) : many##_act_bytes(cols, n);                                   \
     }                                                                                                                                      \
     static void name##_act(void *dst, const float *x, int64_t ldx, int64_t cols, int64_t n, int64_t t0, int64_t t1) {                      \
         if (n < AMX_LEAST) kern_avx512.matmul(like)->act(dst, x, ldx, cols, n, t0, t1);                                                    \
-        else tiles_act(dst, x, ldx, cols, n, t0, t1);                                                                                      \
+        else many##_act(dst, x, ldx, cols, n, t0, t1);                                                                                     \
     }
-AMX_ACT(bytes, QUANT_Q8_0)
-AMX_ACT(floats, QUANT_F16)
+AMX_ACT(bytes, QUANT_Q8_0, kern_amx_bytes)
+AMX_ACT(rounded, QUANT_Q8_0, tiles)
+AMX_ACT(floats, QUANT_F16, tiles)
 
 /* ---- weights: 32 columns of a panel are a tile of 16 pairs of columns by 16 rows ---- */
 
@@ -144,19 +146,14 @@ static void decoded_panel(const amx_type *p, uint8_t *dst, const uint8_t *panel,
     }
 }
 
-/* The sums of 32 tokens by 32 rows to their places. */
+/* The sums of some tokens, at most 16, to their places. */
 static void sums_store(float *y, int64_t ldy, const float *c, int64_t tokens, int64_t rows) {
-    for (int64_t t = 0; t < tokens; t++)
-        for (int panel = 0; panel < 2; panel++) {
-            const float *from = c + (t / 16 * 2 + panel) * 256 + t % 16 * 16;
-            const int64_t count = min_of(16, rows - 16 * panel);
-            if (count > 0) _mm512_mask_storeu_ps(y + t * ldy + 16 * panel, (__mmask16)((1u << count) - 1), _mm512_load_ps(from));
-        }
-}
-
-/* Asks for `lines` of memory before they are needed. */
-INLINE void ask(const void *from, int64_t lines) {
-    for (int64_t i = 0; i < lines; i++) __builtin_prefetch((const uint8_t *)from + 64 * i);
+    for (int panel = 0; panel < PANELS; panel++, c += TILE_FLOATS) {
+        const int64_t count = min_of(16, rows - 16 * panel);
+        if (count <= 0) return;
+        for (int64_t t = 0; t < tokens; t++)
+            _mm512_mask_storeu_ps(y + t * ldy + 16 * panel, (__mmask16)((1u << count) - 1), _mm512_load_ps(c + 16 * t));
+    }
 }
 
 /* What a block of rows, at most AMX_ROWS, and of tokens, at most AMX_TOKENS, is computed from. */
@@ -171,45 +168,39 @@ typedef struct amx_block {
     int64_t ldy;
 } amx_block;
 
-/* Columns [k, to) of two panels as tiles. */
-static void slice_tiles(const amx_block *b, uint8_t tiles[2][SLICE * TILE_BYTES], int64_t r, int64_t k, int64_t to) {
+typedef uint8_t panel_tiles[SLICE * TILE_BYTES];
+typedef float amx_sums[PANELS * TILE_FLOATS];
+
+/* Columns [k, to) of some panels as tiles. */
+static void slice_tiles(const amx_block *b, panel_tiles *tiles, int64_t r, int64_t k, int64_t to) {
     const amx_type *p = b->type;
     const size_t row_bytes = (size_t)(b->cols / p->columns) * (size_t)p->bytes, panel_size = ((size_t)float_padded(b->cols) * p->chunk / 32 + 63) & ~(size_t)63;
-    for (int i = 0; i < 2; i++) {
-        const int64_t at = min_of(r / PANEL_ROWS + i, (b->rows - 1) / PANEL_ROWS); /* an odd last panel is computed twice and stored once */
+    for (int i = 0; i < PANELS; i++) {
+        const int64_t at = min_of(r / PANEL_ROWS + i, (b->rows - 1) / PANEL_ROWS); /* beyond the last panel it is computed again, and not stored */
         const uint8_t *row[PANEL_ROWS];
         if (!b->packed) panel_rows(row, b->w, row_bytes, at * PANEL_ROWS, b->rows);
         p->panel(p, tiles[i], b->w + (size_t)at * panel_size, b->packed ? NULL : row, k, to);
     }
 }
 
-/* The same columns of two panels for all tokens of the block. The results' places are asked for before they are written, and a share of the next slice's activations
- * before its turn comes: the panels of the block share that work. */
-static void slice_run(const amx_block *b, float (*sums)[4 * TILE_FLOATS], uint8_t tiles[2][SLICE * TILE_BYTES], int64_t r, int64_t k, int64_t to) {
-    const int64_t steps = steps_of(b->cols), count = steps_of(to - k), pairs = (b->tokens + 31) / 32;
-    const uint8_t *act = b->act + act_at(k / STEP, steps, b->t0, b->n), *next = b->act + act_at(to / STEP, steps, b->t0, b->n);
-    const int64_t parts = (b->r1 - b->r0 + 31) / 32, lines = to < b->cols ? min_of(SLICE, steps - to / STEP) * 32 / parts : 0; /* for each 32 tokens */
-    next += (size_t)((r - b->r0) / 32 * pairs * lines) * 64;
-    for (int64_t i = 0; i < pairs; i++, sums++) {
-        const uint8_t *a = act + (size_t)(i * 2 * count) * TILE_BYTES;
-        const int64_t tokens = min_of(32, b->tokens - 32 * i);
-        float *y = b->y + (b->t0 + 32 * i) * b->ldy + r, *c = *sums;
-        if (to == b->cols)
-            for (int64_t t = 0; t < tokens; t++) ask(y + t * b->ldy, 2);
-        ask(next + (size_t)(i * lines) * 64, lines);
-        tiles_product(c, c + TILE_FLOATS, c + 2 * TILE_FLOATS, c + 3 * TILE_FLOATS, 64, a, a + TILE_BYTES, 2 * TILE_BYTES, tiles[0], tiles[1], count, k == 0);
-        if (to == b->cols) sums_store(y, b->ldy, c, tokens, b->r1 - r);
+/* The same columns of some panels for all tokens of the block. */
+static void slice_run(const amx_block *b, amx_sums *sums, const panel_tiles *tiles, int64_t r, int64_t k, int64_t to) {
+    const int64_t steps = steps_of(b->cols), count = steps_of(to - k);
+    const uint8_t *act = b->act + act_at(k / STEP, steps, b->t0, b->n);
+    for (int64_t t = 0; t < b->tokens; t += 16, sums++, act += (size_t)count * TILE_BYTES) {
+        tiles_panels(*sums, act, TILE_BYTES, tiles[0], sizeof *tiles, count, k == 0);
+        if (to == b->cols) sums_store(b->y + (b->t0 + t) * b->ldy + r, b->ldy, *sums, min_of(16, b->tokens - t), b->r1 - r);
     }
 }
 
 static void block_run(const amx_block *b) {
-    _Alignas(64) uint8_t tiles[2][SLICE * TILE_BYTES];
-    _Alignas(64) float sums[AMX_ROWS / 32][AMX_TOKENS / 32][4 * TILE_FLOATS];
+    _Alignas(64) panel_tiles tiles[PANELS];
+    _Alignas(64) amx_sums sums[AMX_ROWS / TILE_ROWS][AMX_TOKENS / 16];
     for (int64_t k = 0; k < b->cols; k += AMX_COLUMNS) {
         const int64_t to = min_of(k + AMX_COLUMNS, b->cols);
-        for (int64_t r = b->r0; r < b->r1; r += 2 * PANEL_ROWS) {
+        for (int64_t r = b->r0; r < b->r1; r += TILE_ROWS) {
             slice_tiles(b, tiles, r, k, to);
-            slice_run(b, sums[(r - b->r0) / 32], tiles, r, k, to);
+            slice_run(b, sums[(r - b->r0) / TILE_ROWS], tiles, r, k, to);
         }
     }
 }
@@ -224,16 +215,17 @@ static void amx_run(const amx_type *p, float *y, int64_t ldy, const void *w, boo
     _tile_release();
 }
 
-#define AMX_CALLS(name, number)                                                                                                             \
+/* The calls of a type; many(which, ...) computes with many tokens, from its packed form or from the file. */
+#define AMX_CALLS(name, number, many, which)                                                                                                 \
     static void name##_rows(float *y, int64_t ldy, const void *w, int64_t rows, int64_t cols, int64_t r0, int64_t r1, const void *act,    \
                             int64_t n) {                                                                                                   \
         if (n < AMX_LEAST) kern_avx512.matmul(number)->rows(y, ldy, w, rows, cols, r0, r1, act, n);                                        \
-        else amx_run(&name##_type, y, ldy, w, false, rows, cols, r0, r1, act, n);                                                          \
+        else many(which, y, ldy, w, false, rows, cols, r0, r1, act, n);                                                                          \
     }                                                                                                                                      \
     static void name##_rows_packed(float *y, int64_t ldy, const void *w, int64_t rows, int64_t cols, int64_t r0, int64_t r1,              \
                                    const void *act, int64_t n) {                                                                           \
         if (n < AMX_LEAST) kern_avx512.matmul(number)->rows_packed(y, ldy, w, rows, cols, r0, r1, act, n);                                 \
-        else amx_run(&name##_type, y, ldy, w, true, rows, cols, r0, r1, act, n);                                                           \
+        else many(which, y, ldy, w, true, rows, cols, r0, r1, act, n);                                                                           \
     }                                                                                                                                      \
     static size_t name##_packed_bytes(int64_t rows, int64_t cols) { return kern_avx512.matmul(number)->packed_bytes(rows, cols); }        \
     static void name##_pack_rows(void *dst, const void *src, int64_t rows, int64_t cols, int64_t r0, int64_t r1) {                        \
@@ -258,28 +250,22 @@ static void amx_run(const amx_type *p, float *y, int64_t ldy, const void *w, boo
     }                                                                                                                                      \
     static const amx_type name##_type = {.columns = block_columns, .bytes = block_bytes, .chunk = chunk_bytes, .panel = quantized_panel,    \
                                          .pack = name##_pack, .tiles = name##_tiles};                                                      \
-    AMX_CALLS(name, number)
+    AMX_CALLS(name, number, amx_run, &name##_type)
 
 #define UNROLL_8 _Pragma("GCC unroll 8")
 
 AMX_TYPE(q8_0, QUANT_Q8_0, 32, 34, 544)
-AMX_TYPE(q4_0, QUANT_Q4_0, 32, 18, 288)
-AMX_TYPE(iq4_nl, QUANT_IQ4_NL, 32, 18, 288)
 AMX_TYPE(mxfp4, QUANT_MXFP4, 32, 17, 272)
-AMX_TYPE(q4_k, QUANT_Q4_K, 256, 144, 288)
-AMX_TYPE(q5_k, QUANT_Q5_K, 256, 176, 352)
-AMX_TYPE(q6_k, QUANT_Q6_K, 256, 210, 424)
-AMX_TYPE(iq4_xs, QUANT_IQ4_XS, 256, 136, 272)
-AMX_TYPE(q4_1, QUANT_Q4_1, 32, 20, 320)
-AMX_TYPE(q5_0, QUANT_Q5_0, 32, 22, 352)
-AMX_TYPE(q5_1, QUANT_Q5_1, 32, 24, 384)
 AMX_TYPE(q2_k, QUANT_Q2_K, 256, 84, 168)
-AMX_TYPE(q3_k, QUANT_Q3_K, 256, 110, 224)
 
 static const amx_type f16_type = {.columns = 1, .bytes = 2, .chunk = 1024, .panel = halves_panel};
 static const amx_type bf16_type = {.columns = 1, .bytes = 2, .chunk = 1024, .panel = bfloats_panel};
-AMX_CALLS(f16, QUANT_F16)
-AMX_CALLS(bf16, QUANT_BF16)
+AMX_CALLS(f16, QUANT_F16, amx_run, &f16_type)
+AMX_CALLS(bf16, QUANT_BF16, amx_run, &bf16_type)
+
+#define X(name, number, block_columns, block_bytes, chunk_bytes) AMX_CALLS(name, number, kern_amx_bytes_rows, number)
+BYTES_AMX_TYPES(X)
+#undef X
 
 /* Every other quantized type. */
 #define X(name, number, block, size)                                                                                                      \
@@ -293,22 +279,24 @@ QUANT_TYPES(X)
 #undef X
 
 #define AMX_PRODUCT(name, form)                                                                                                           \
-    {.act_bytes = form##_act_bytes, .act = form##_act, .act_step = 32, .many = AMX_LEAST, .rows = name##_rows, .row_step = 2 * PANEL_ROWS,                    \
+    {.act_bytes = form##_act_bytes, .act = form##_act, .act_step = 16, .many = AMX_LEAST, .rows = name##_rows, .row_step = TILE_ROWS,                    \
      .packed_bytes = name##_packed_bytes, .pack = name##_pack_rows, .rows_packed = name##_rows_packed}
 
 static const kern_matmul products[QUANT_TYPE_END] = {
-    [QUANT_Q8_0] = AMX_PRODUCT(q8_0, bytes),   [QUANT_Q4_0] = AMX_PRODUCT(q4_0, bytes), [QUANT_IQ4_NL] = AMX_PRODUCT(iq4_nl, bytes),
-    [QUANT_MXFP4] = AMX_PRODUCT(mxfp4, bytes), [QUANT_Q4_K] = AMX_PRODUCT(q4_k, bytes), [QUANT_Q5_K] = AMX_PRODUCT(q5_k, bytes),
-    [QUANT_Q6_K] = AMX_PRODUCT(q6_k, bytes),   [QUANT_IQ4_XS] = AMX_PRODUCT(iq4_xs, bytes),
-    [QUANT_Q4_1] = AMX_PRODUCT(q4_1, bytes),   [QUANT_Q5_0] = AMX_PRODUCT(q5_0, bytes), [QUANT_Q5_1] = AMX_PRODUCT(q5_1, bytes),
-    [QUANT_Q2_K] = AMX_PRODUCT(q2_k, bytes),   [QUANT_Q3_K] = AMX_PRODUCT(q3_k, bytes),
-    [QUANT_F16] = AMX_PRODUCT(f16, floats),    [QUANT_BF16] = AMX_PRODUCT(bf16, floats),
+#define X(name, number, block_columns, block_bytes, chunk_bytes) [number] = AMX_PRODUCT(name, bytes),
+    BYTES_AMX_TYPES(X)
+#undef X
+    [QUANT_Q8_0] = AMX_PRODUCT(q8_0, rounded),
+    [QUANT_MXFP4] = AMX_PRODUCT(mxfp4, rounded),
+    [QUANT_Q2_K] = AMX_PRODUCT(q2_k, rounded),
+    [QUANT_F16] = AMX_PRODUCT(f16, floats),
+    [QUANT_BF16] = AMX_PRODUCT(bf16, floats),
 };
 
 static const kern_matmul any_products[QUANT_TYPE_END] = {
 #define X(name, number, block, bytes)                                                                                                     \
-    [number] = {.act_bytes = floats_act_bytes, .act = floats_act, .act_step = 32, .many = AMX_LEAST, .rows = any_##name##_rows,            \
-                .row_step = 2 * PANEL_ROWS},
+    [number] = {.act_bytes = floats_act_bytes, .act = floats_act, .act_step = 16, .many = AMX_LEAST, .rows = any_##name##_rows,            \
+                .row_step = TILE_ROWS},
     QUANT_TYPES(X)
 #undef X
 };
@@ -330,6 +318,7 @@ static void amx_add(float *y, const float *x, float scale, int64_t n) { kern_avx
 static void amx_silu_mul(float *y, const float *gate, const float *up, int64_t n) { kern_avx512.silu_mul(y, gate, up, n); }
 static void amx_gelu_mul(float *y, const float *gate, const float *up, int64_t n) { kern_avx512.gelu_mul(y, gate, up, n); }
 static void amx_to_f16(uint16_t *dst, const float *src, int64_t n) { kern_avx512.to_f16(dst, src, n); }
+static void amx_to_blocks(int type, void *dst, const float *src, int64_t n) { kern_avx512.to_blocks(type, dst, src, n); }
 static float amx_dot(const float *a, const float *b, int64_t n) { return kern_avx512.dot(a, b, n); }
 
 const kernels kern_amx = {
@@ -344,5 +333,6 @@ const kernels kern_amx = {
     .silu_mul = amx_silu_mul,
     .gelu_mul = amx_gelu_mul,
     .to_f16 = amx_to_f16,
+    .to_blocks = amx_to_blocks,
     .dot = amx_dot,
 };

@@ -16,6 +16,6 @@ static const kern_matmul *panel_matmul(int type) {
 
 #define SET_FUNCTIONS                                                                                                                     \
     .matmul = panel_matmul, .attention = vec_attention, .rms_norm = vec_rms_norm, .add = vec_add, .silu_mul = vec_silu_mul,               \
-    .gelu_mul = vec_gelu_mul, .to_f16 = vec_to_f16, .dot = vec_dot
+    .gelu_mul = vec_gelu_mul, .to_f16 = vec_to_f16, .to_blocks = vec_to_blocks, .dot = vec_dot
 
 #endif

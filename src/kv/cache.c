@@ -181,20 +181,31 @@ static void take_out(kv_cache *c, kv_block *b) {
     }
 }
 
+static void evict(kv_cache *c, kv_block *b) {
+    take_out(c, b);
+    free_block(c, c->layout, b);
+    c->stats.evictions++;
+}
+
 static void make_room(kv_cache *c) {
     while (c->stats.bytes > c->stats.budget && c->n_heap) {
         kv_block *b = c->heap[0];
         if (b->worth > c->clock) c->clock = b->worth;
-        take_out(c, b);
-        free_block(c, c->layout, b);
-        c->stats.evictions++;
+        evict(c, b);
     }
+}
+
+size_t kv_cache_clear(kv_cache *c) {
+    size_t n = 0;
+    pthread_mutex_lock(&c->lock);
+    for (; c->n_heap; n++) evict(c, c->heap[0]);
+    pthread_mutex_unlock(&c->lock);
+    return n;
 }
 
 void kv_cache_free(kv_cache *c) {
     if (!c) return;
-    c->stats.budget = 0;
-    make_room(c);
+    kv_cache_clear(c);
     pthread_mutex_destroy(&c->lock);
     mem_free(c->slots);
     mem_free(c->heap);
@@ -263,11 +274,11 @@ void kv_block_drop(kv_cache *c, kv_block *b) {
     pthread_mutex_unlock(&c->lock);
 }
 
-bool kv_block_writable(kv_cache *c, kv_block *b) {
+bool kv_block_writable(kv_cache *c, kv_block *b, size_t n) {
     if (b->owner) return false;
     if (!c) return b->refs == 1;
     pthread_mutex_lock(&c->lock);
-    bool mine = b->refs == 1 && (!b->in_tree || (b->n_tokens < KV_BLOCK && !b->first_child));
+    bool mine = b->refs == 1 && (!b->in_tree || (b->n_tokens < KV_BLOCK && b->n_tokens <= n + 1 && !b->first_child));
     if (mine && b->in_tree) take_out(c, b);
     pthread_mutex_unlock(&c->lock);
     return mine;
@@ -369,6 +380,25 @@ kv_block *kv_cache_find_part(kv_cache *c, const kv_name *parent, const int32_t *
     return best;
 }
 
+bool kv_cache_has(kv_cache *c, const kv_name *name) {
+    pthread_mutex_lock(&c->lock);
+    const kv_block *b = lookup(c, name);
+    bool there = b && b->data;
+    pthread_mutex_unlock(&c->lock);
+    return there;
+}
+
+size_t kv_cache_forget(kv_cache *c, const kv_name *name) {
+    size_t n = 0;
+    pthread_mutex_lock(&c->lock);
+    for (kv_block *b = lookup(c, name), *parent; b && b->heap_at; b = parent, n++) {
+        parent = b->parent->data ? b->parent : NULL; /* a root goes with its last child */
+        evict(c, b);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return n;
+}
+
 void kv_cache_set_durable(kv_cache *c, kv_block *b) {
     pthread_mutex_lock(&c->lock);
     b->durable = true;
@@ -393,6 +423,7 @@ void kv_cache_count(kv_cache *c, size_t asked, size_t n_found, size_t loaded) {
     pthread_mutex_lock(&c->lock);
     c->stats.lookups++;
     c->stats.hits += n_found > 0;
+    c->stats.hot_hits += n_found > loaded;
     c->stats.tokens_asked += asked;
     c->stats.tokens_found += n_found;
     c->stats.tokens_loaded += loaded;

@@ -44,8 +44,9 @@ void kv_block_hold(kv_cache *c, kv_block *b);
 void kv_block_drop(kv_cache *c, kv_block *b);
 static inline int32_t *kv_block_tokens(const kv_layout *l, const kv_block *b) { return (int32_t *)(void *)(b->data + l->block_bytes); }
 
-/* Whether the caller, who holds it, may write to it: nobody else holds or can find it. A tail that only the caller holds is taken out of the tree for this. */
-bool kv_block_writable(kv_cache *c, kv_block *b);
+/* Whether the caller, who holds it and uses its first n tokens, may write behind them: nobody else holds or can find it. A tail that only the caller holds, and
+ * that has no more than a token behind those, is taken out of the tree for this; a longer one is another conversation's. */
+bool kv_block_writable(kv_cache *c, kv_block *b, size_t n);
 
 /* Puts a held block with its tokens into the tree below its parent (the root's name for the first). When the name is there already the block is dropped and
  * the one that is there is held in its place: returned is the one to use. It is b itself, not in the tree, when memory is short. */
@@ -56,6 +57,12 @@ kv_block *kv_cache_find(kv_cache *c, const kv_name *name);
  * KV_SIBLINGS used ones are looked at, so that the time is bounded. */
 enum { KV_SIBLINGS = 64 };
 kv_block *kv_cache_find_part(kv_cache *c, const kv_name *parent, const int32_t *tokens, size_t n, size_t least, size_t *matched);
+/* Whether a block or tail of that name is there. This is no use of it. */
+bool kv_cache_has(kv_cache *c, const kv_name *name);
+/* Lets go of the block of that name and of those before it that nothing else needs. Returns how many went. */
+size_t kv_cache_forget(kv_cache *c, const kv_name *name);
+/* Lets go of everything that nobody holds. Returns how many blocks went. */
+size_t kv_cache_clear(kv_cache *c);
 /* The block is on disk too, so that losing it costs less. */
 void kv_cache_set_durable(kv_cache *c, kv_block *b);
 bool kv_cache_durable(kv_cache *c, const kv_block *b);
@@ -65,6 +72,7 @@ typedef struct kv_stats {
     uint64_t blocks, in_use;     /* blocks that can be found; blocks that someone holds, tails too */
     uint64_t tree_bytes;
     uint64_t lookups, hits;      /* calls of kv_seq_find, and those that found something */
+    uint64_t hot_hits;           /* those that found something in memory */
     uint64_t tokens_asked, tokens_found, tokens_loaded; /* loaded: found by the load function */
     uint64_t evictions;
 } kv_stats;

@@ -3,20 +3,55 @@
 
 #include "quant/quant.h"
 
-bool kv_layout_init(kv_layout *l, int n_layers, int type, err *e) {
-    *l = (kv_layout){.type = type, .n_layers = n_layers};
+static const int types[] = {QUANT_F16, QUANT_Q8_0, QUANT_Q4_0, QUANT_F32}; /* the last one is for the exact kernels, not for users */
+enum { N_TYPES = sizeof types / sizeof *types };
+
+const char *kv_type_name(int type) {
+    static const char *const names[N_TYPES] = {"f16", "q8_0", "q4_0", "f32"};
+    for (int i = 0; i < N_TYPES; i++)
+        if (types[i] == type) return names[i];
+    return "";
+}
+
+static bool parse_type(const char *text, size_t len, int *type) {
+    for (int i = 0; i < N_TYPES - 1; i++) {
+        const char *name = kv_type_name(types[i]);
+        if (strlen(name) != len || memcmp(name, text, len) != 0) continue;
+        *type = types[i];
+        return true;
+    }
+    return false;
+}
+
+bool kv_types_parse(const char *text, int *k_type, int *v_type, err *e) {
+    const char *comma = strchr(text, ',');
+    size_t len = comma ? (size_t)(comma - text) : strlen(text);
+    const char *second = comma ? comma + 1 : text;
+    if (parse_type(text, len, k_type) && parse_type(second, strlen(second), v_type)) return true;
+    char quoted[48];
+    return err_set(e, HEARTH_ARGUMENT, "keys and values can be f16, q8_0 or q4_0, or two of these with a comma between, not '%s'",
+                   err_quote(quoted, sizeof quoted, text, strlen(text)));
+}
+
+size_t kv_row_bytes(int type, int n) {
+    const quant_info *q = quant_find(type);
+    return (size_t)((n + q->block - 1) / q->block) * (size_t)q->bytes;
+}
+
+bool kv_layout_init(kv_layout *l, int n_layers, int k_type, int v_type, err *e) {
+    *l = (kv_layout){.k_type = k_type, .v_type = v_type, .n_layers = n_layers};
     l->layers = mem_zalloc((size_t)n_layers, sizeof *l->layers, e);
     return l->layers != NULL;
 }
 
-static size_t item_bytes(const kv_layout *l) { return l->type == QUANT_F32 ? 4 : 2; }
-
 bool kv_layout_set(kv_layout *l, int layer, int n_heads, int k_dim, int v_dim, bool shared_values, err *e) {
     _Static_assert(KV_BLOCK % 64 == 0, "heads start on cache lines");
+    if (shared_values && l->k_type != l->v_type)
+        return err_set(e, HEARTH_ARGUMENT, "the values of this model are part of its keys: they cannot be %s with keys in %s", kv_type_name(l->v_type), kv_type_name(l->k_type));
     kv_layer *a = &l->layers[layer];
     *a = (kv_layer){.n_heads = n_heads, .k_dim = k_dim, .v_dim = v_dim, .shared_values = shared_values};
-    a->k_stride = (size_t)k_dim * item_bytes(l);
-    a->v_stride = shared_values ? a->k_stride : (size_t)v_dim * item_bytes(l);
+    a->k_stride = kv_row_bytes(l->k_type, k_dim);
+    a->v_stride = shared_values ? a->k_stride : kv_row_bytes(l->v_type, v_dim);
     a->k_head = a->k_stride * KV_BLOCK;
     a->v_head = a->v_stride * KV_BLOCK;
     a->k_offset = l->block_bytes;
@@ -34,7 +69,8 @@ void kv_layout_free(kv_layout *l) {
 size_t kv_bytes_per_token(const kv_layout *l) { return l->block_bytes / KV_BLOCK; }
 
 bool kv_layout_describe(const kv_layout *l, buf *out, err *e) {
-    bool ok = buf_addf(out, e, "%s block %d", l->type == QUANT_F32 ? "f32" : "f16", KV_BLOCK);
+    bool same = l->k_type == l->v_type;
+    bool ok = buf_addf(out, e, "%s%s%s block %d", kv_type_name(l->k_type), same ? "" : ",", same ? "" : kv_type_name(l->v_type), KV_BLOCK);
     for (int i = 0; ok && i < l->n_layers; i++) {
         const kv_layer *a = &l->layers[i];
         ok = buf_addf(out, e, " %dx%d%s%d", a->n_heads, a->k_dim, a->shared_values ? "=" : "+", a->v_dim);

@@ -12,7 +12,8 @@
 
 enum { KV_BLOCK = 64 }; /* tokens per block */
 
-/* Where a layer's keys and values lie in a block: [head][token][dimension]. */
+/* Where a layer's keys and values lie in a block: [head][token][dimension]. A row of a quantized type is whole blocks of 32 numbers as in a GGUF file; the last one
+ * is filled up with zeros. */
 typedef struct kv_layer {
     int n_heads, k_dim, v_dim;
     bool shared_values;          /* the values are part of the keys */
@@ -22,14 +23,21 @@ typedef struct kv_layer {
 } kv_layer;
 
 typedef struct kv_layout {
-    int type; /* QUANT_F32 or QUANT_F16 */
+    int k_type, v_type; /* QUANT_F32, QUANT_F16, QUANT_Q8_0 or QUANT_Q4_0 */
     int n_layers;
     kv_layer *layers;
     size_t block_bytes; /* of the keys and values of a block; its tokens follow them */
 } kv_layout;
 
-/* shared_values: the values are the first v_dim dimensions of the keys (latent attention) and take no room. */
-bool kv_layout_init(kv_layout *l, int n_layers, int type, err *e);
+/* "f16", "q8_0", "q4_0", or two of them with a comma between: keys, values. */
+bool kv_types_parse(const char *text, int *k_type, int *v_type, err *e);
+/* The name of a type, as it is parsed. */
+const char *kv_type_name(int type);
+/* The bytes of n numbers in a row. */
+size_t kv_row_bytes(int type, int n);
+
+/* shared_values: the values are the first v_dim dimensions of the keys (latent attention) and take no room; both types must then be the same. */
+bool kv_layout_init(kv_layout *l, int n_layers, int k_type, int v_type, err *e);
 bool kv_layout_set(kv_layout *l, int layer, int n_heads, int k_dim, int v_dim, bool shared_values, err *e);
 void kv_layout_free(kv_layout *l);
 size_t kv_bytes_per_token(const kv_layout *l);

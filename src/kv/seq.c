@@ -29,7 +29,7 @@ static kv_block *copy_block(const kv_seq *s, const kv_block *from, err *e) {
 bool kv_seq_reserve(kv_seq *s, size_t n, err *e) {
     size_t need = (s->length + n + KV_BLOCK - 1) / KV_BLOCK, tail = s->length / KV_BLOCK;
     if (!make_list(s, need, e)) return false;
-    if (n > 0 && s->length % KV_BLOCK && !kv_block_writable(s->cache, s->held[tail])) {
+    if (n > 0 && s->length % KV_BLOCK && !kv_block_writable(s->cache, s->held[tail], s->length % KV_BLOCK)) {
         kv_block *copy = copy_block(s, s->held[tail], e);
         if (!copy) return false;
         kv_block_drop(s->cache, s->held[tail]);
@@ -100,7 +100,7 @@ void kv_seq_seal(kv_seq *s, const int32_t *tokens) {
 
 void kv_seq_keep_tail(kv_seq *s, const int32_t *tokens) {
     size_t tail = s->length / KV_BLOCK, n = s->length % KV_BLOCK;
-    if (!s->cache || n == 0 || s->n_sealed != tail || !kv_block_writable(s->cache, s->held[tail])) return;
+    if (!s->cache || n == 0 || s->n_sealed != tail || !kv_block_writable(s->cache, s->held[tail], n)) return;
     show(s, tail, tokens + tail * KV_BLOCK, n);
 }
 

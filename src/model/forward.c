@@ -167,9 +167,10 @@ static void embed_token(void *context, int64_t t, int thread) {
 
 /* ---- attention ---- */
 
-static void store_row(const pass *s, uint8_t *to, const float *from, int64_t n) {
-    if (s->m->kv.type == QUANT_F32) memcpy(to, from, (size_t)n * sizeof *from);
-    else s->m->kern->to_f16((uint16_t *)(void *)to, from, n);
+static void store_row(const kernels *kern, int type, uint8_t *to, const float *from, int64_t n) {
+    if (type == QUANT_F32) memcpy(to, from, (size_t)n * sizeof *from);
+    else if (type == QUANT_F16) kern->to_f16((uint16_t *)(void *)to, from, n);
+    else kern->to_blocks(type, to, from, n);
 }
 
 static void rotate_head(const pass *s, float *head, int64_t t) {
@@ -204,8 +205,8 @@ static void finish_qkv(void *context, int64_t t, int thread) {
     for (int i = 0; i < heads; i++) rotate_head(s, q + i * kd, t);
     for (int i = 0; i < kv_heads; i++) {
         rotate_head(s, k + i * kd, t);
-        store_row(s, kv_key(at->part->kv, s->index, i, (size_t)at->position), k + i * kd, kd);
-        store_row(s, kv_value(at->part->kv, s->index, i, (size_t)at->position), v + i * vd, vd);
+        store_row(kern, s->m->kv.k_type, kv_key(at->part->kv, s->index, i, (size_t)at->position), k + i * kd, kd);
+        store_row(kern, s->m->kv.v_type, kv_value(at->part->kv, s->index, i, (size_t)at->position), v + i * vd, vd);
     }
 }
 
@@ -241,7 +242,7 @@ static void attend(void *context, int64_t task, int thread) {
     }
     s->m->kern->attention(&(kern_attention){
         .q = q, .ldq = kl->k_dim, .out = out, .ldo = kl->v_dim, .n_q = rows, .first = first, .last = last, .sink = s->l->sinks ? sinks : NULL,
-        .k_dim = kl->k_dim, .v_dim = kl->v_dim, .scale = s->p->attention_scale, .cap = s->p->attention_cap, .kv_type = s->m->kv.type,
+        .k_dim = kl->k_dim, .v_dim = kl->v_dim, .scale = s->p->attention_scale, .cap = s->p->attention_cap, .k_type = s->m->kv.k_type, .v_type = s->m->kv.v_type,
         .k = k, .v = v, .k_stride = kl->k_stride, .v_stride = kl->v_stride, .block = KV_BLOCK, .scratch = (float *)(void *)at});
     int64_t ldo = (int64_t)s->lp->n_heads * kl->v_dim;
     for (int row = 0; row < rows; row++) {
@@ -299,7 +300,7 @@ static void finish_latent(void *context, int64_t t, int thread) {
     float *k = s->k + t * s->ldk;
     s->m->kern->rms_norm(k, k, s->l->kv_a_norm, rank, s->p->eps);
     rotate_head(s, k + rank, t);
-    store_row(s, kv_key(s->places[t].part->kv, s->index, 0, (size_t)s->places[t].position), k, rank + rot);
+    store_row(s->m->kern, s->m->kv.k_type, kv_key(s->places[t].part->kv, s->index, 0, (size_t)s->places[t].position), k, rank + rot);
     for (int i = 0; i < s->lp->n_heads; i++) {
         float *head = s->q + t * s->ldq + (int64_t)i * s->p->k_dim;
         rotate_head(s, head + nope, t);

@@ -16,10 +16,10 @@ void *model_own(model *m, size_t count, size_t size, err *e) {
 }
 
 /* Latent attention keeps one compressed row per token for all heads; its values are the front of its keys. */
-static bool lay_out_kv(model *m, int kv_type, err *e) {
+static bool lay_out_kv(model *m, int k_type, int v_type, err *e) {
     const model_params *p = &m->params;
     bool latent = (p->arch->traits & ARCH_LATENT) != 0;
-    if (!kv_layout_init(&m->kv, p->n_layers, kv_type, e)) return false;
+    if (!kv_layout_init(&m->kv, p->n_layers, k_type, v_type, e)) return false;
     for (int i = 0; i < p->n_layers; i++) {
         bool ok = latent ? kv_layout_set(&m->kv, i, 1, p->kv_rank + p->n_rot, p->kv_rank, true, e)
                          : kv_layout_set(&m->kv, i, p->layers[i].n_kv_heads, p->k_dim, p->v_dim, false, e);
@@ -28,9 +28,9 @@ static bool lay_out_kv(model *m, int kv_type, err *e) {
     return true;
 }
 
-bool model_load(model *m, const gguf *g, const kernels *k, int kv_type, err *e) {
+bool model_load(model *m, const gguf *g, const kernels *k, int k_type, int v_type, err *e) {
     *m = (model){.file = g, .kern = k};
-    bool ok = model_params_read(&m->params, g, e) && model_load_tensors(m, e) && model_load_rope(m, e) && lay_out_kv(m, kv_type, e);
+    bool ok = model_params_read(&m->params, g, e) && model_load_tensors(m, e) && model_load_rope(m, e) && lay_out_kv(m, k_type, v_type, e);
     if (!ok) model_free(m);
     return ok;
 }

@@ -62,8 +62,8 @@ typedef struct model {
     size_t n_owned, cap_owned;
 } model;
 
-/* g must stay open while the model lives. */
-bool model_load(model *m, const gguf *g, const kernels *k, int kv_type, err *e);
+/* g must stay open while the model lives. k_type, v_type: what keys and values are kept as. */
+bool model_load(model *m, const gguf *g, const kernels *k, int k_type, int v_type, err *e);
 void model_free(model *m);
 /* Memory that lives as long as the model. */
 void *model_own(model *m, size_t count, size_t size, err *e);

@@ -13,6 +13,7 @@ typedef struct agent_record {
     char model[65];        /* the fingerprint, in digits */
     kv_name root, head;    /* where its names start; the last full block (the root when there is none) */
     int64_t created, used; /* seconds since 1970 */
+    uint64_t hits;         /* turns that found something of it and computed only the rest */
     int32_t *tokens;
     size_t n_tokens;
     uint8_t *tail;         /* packed keys and values of the last n_tail tokens, or NULL */
@@ -31,6 +32,20 @@ void agent_tag(const char *tenant, char out[17]);
 bool agent_write(shelf *s, const agent_record *a, const kv_layout *l, err *e);
 /* Reads and checks a whole file. The tail is kept only when its shape is that of l (NULL: never). HEARTH_FORMAT when it is damaged. */
 bool agent_read(const char *path, const kv_layout *l, agent_record *out, err *e);
+/* Only what the start of the file tells, without a check of the rest: all but tokens, tail and note themselves (their numbers are set). */
+bool agent_peek(const char *path, agent_record *out, err *e);
+/* The same, of a file in memory (which is read and checked as a whole) and with the tokens. */
+bool agent_parse(const file_map *m, agent_record *out, err *e);
+/* Makes agent `to` a copy of `from`: a name for the same blocks. HEARTH_ARGUMENT when there is no `from` or a `to` already, HEARTH_LIMIT when `to` is open. Works
+ * without knowing the model. */
+bool agent_fork(shelf *s, const char *from, const char *to, const char *tag, err *e);
+/* Takes the name of an agent that is not there yet: *path for its file, freed with mem_free, and *lock for file_unlock. */
+bool agent_claim(shelf *s, const char *name, const char *tag, char **path, int *lock, err *e);
+/* Writes an agent's file that lies in memory to a claimed path, under that name. fresh: as created now, with no hits. */
+bool agent_place(shelf *s, const file_map *m, const char *path, const char *name, bool fresh, err *e);
+/* Writes an agent's file again without the keys and values of its tail: they are computed again when it goes on. Nothing is done, and *freed stays 0, when it has
+ * none, is open, or when its file without them is larger than room. */
+bool agent_strip(const char *path, uint64_t room, uint64_t *freed);
 /* Only the name of the head, without a check of the rest. */
 bool agent_read_head(const char *path, kv_name *head, err *e);
 

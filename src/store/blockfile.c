@@ -4,29 +4,38 @@
 
 #include "quant/quant.h"
 
+/* Rows of floats have their numbers as items, quantized ones are bytes. */
+static bool add_rows(tensor_header *h, const char *name, int type, int n_heads, int n, int dim, err *e) {
+    const bool bytes = type != QUANT_F32 && type != QUANT_F16;
+    const int64_t shape[] = {n_heads, n, bytes ? (int64_t)kv_row_bytes(type, dim) : dim};
+    return tensor_add(h, name, bytes ? "U8" : type == QUANT_F32 ? "F32" : "F16", 3, shape, bytes ? 1 : type == QUANT_F32 ? 4 : 2, e);
+}
+
 bool blockfile_tensors(tensor_header *h, const kv_layout *l, int n, err *e) {
-    const char *type = l->type == QUANT_F32 ? "F32" : "F16";
-    size_t item = l->type == QUANT_F32 ? 4 : 2;
     bool ok = true;
     for (int i = 0; ok && i < l->n_layers; i++) {
         const kv_layer *a = &l->layers[i];
         char name[48];
         snprintf(name, sizeof name, "layers.%d.k", i);
-        ok = tensor_add(h, name, type, 3, (int64_t[]){a->n_heads, n, a->k_dim}, item, e);
+        ok = add_rows(h, name, l->k_type, a->n_heads, n, a->k_dim, e);
         snprintf(name, sizeof name, "layers.%d.v", i);
-        if (!a->shared_values) ok = ok && tensor_add(h, name, type, 3, (int64_t[]){a->n_heads, n, a->v_dim}, item, e);
+        if (!a->shared_values) ok = ok && add_rows(h, name, l->v_type, a->n_heads, n, a->v_dim, e);
     }
     return ok;
 }
 
-bool blockfile_header(tensor_header *h, const kv_layout *l, const char *model, const shelf_key *key, const kv_name *parent, err *e) {
+static bool make_meta(tensor_header *h, const char *model, const shelf_key *key, const kv_name *parent, err *e) {
     char name[65], above[65], index[16];
     kv_name_text(&key->name, name);
     kv_name_text(parent, above);
     snprintf(index, sizeof index, "%u", key->index);
     return tensor_meta(h, "format", "hearth-kv", e) && tensor_meta(h, "version", "1", e) && tensor_meta(h, "name", name, e) &&
-           tensor_meta(h, "parent", above, e) && tensor_meta(h, "index", index, e) && tensor_meta(h, "model", model, e) && blockfile_tensors(h, l, KV_BLOCK, e) &&
-           tensor_add(h, "tokens", "I32", 1, (int64_t[]){KV_BLOCK}, 4, e) && tensor_end(h, e);
+           tensor_meta(h, "parent", above, e) && tensor_meta(h, "index", index, e) && tensor_meta(h, "model", model, e);
+}
+
+bool blockfile_header(tensor_header *h, const kv_layout *l, const char *model, const shelf_key *key, const kv_name *parent, err *e) {
+    return make_meta(h, model, key, parent, e) && blockfile_tensors(h, l, KV_BLOCK, e) && tensor_add(h, "tokens", "I32", 1, (int64_t[]){KV_BLOCK}, 4, e) &&
+           tensor_end(h, e);
 }
 
 bool blockfile_write(const char *path, tensor_header *h, const kv_block *b, err *e) { return tensor_write(path, h, b->data, e); }
@@ -63,6 +72,25 @@ kv_block *blockfile_read(const char *path, const tensor_header *expected, kv_cac
     kv_block *b = ok ? kv_block_mapped(c, l, data, &m->owner, e) : NULL;
     if (!b) unmap(&m->owner);
     return b;
+}
+
+bool blockfile_check(const file_map *m, const shelf_key *key, const kv_name *parent, const char *model, const int32_t *tokens, err *e) {
+    size_t header_end = 0;
+    if (!tensor_check(m, &header_end, e)) return false;
+    json_t *root = tensor_parse(m->data, header_end, m->size - header_end, e);
+    if (!root) return false;
+    /* Written again it must be the same header to the byte, with what is expected in it. */
+    tensor_header h = {0};
+    bool ok = make_meta(&h, model, key, parent, e) && tensor_add_all(&h, root, e) && tensor_end(&h, e);
+    size_t after = TENSOR_SUM_AT + TENSOR_SUM_DIGITS, n = KV_BLOCK * sizeof *tokens;
+    if (ok && (h.text.len != header_end || memcmp(h.text.data + after, m->data + after, header_end - after) != 0))
+        ok = err_set(e, HEARTH_FORMAT, "it is another block than it should be");
+    const json_t *t = json_object_get(root, "tokens"), *offsets = json_object_get(t, "data_offsets");
+    if (ok && (!t || json_integer_value(json_array_get(offsets, 1)) != (json_int_t)h.offset || h.offset < n || memcmp(m->data + m->size - n, tokens, n) != 0))
+        ok = err_set(e, HEARTH_FORMAT, "its tokens are not those of its name");
+    buf_free(&h.text);
+    json_decref(root);
+    return ok;
 }
 
 bool blockfile_verify(const char *path, const shelf_key *key, err *e) {

@@ -16,6 +16,8 @@ bool blockfile_header(tensor_header *h, const kv_layout *l, const char *model, c
 bool blockfile_write(const char *path, tensor_header *h, const kv_block *b, err *e);
 /* The block in the file, held, its bytes in the mapping. NULL with HEARTH_FORMAT when the file is not whole or not what is expected. */
 kv_block *blockfile_read(const char *path, const tensor_header *expected, kv_cache *c, const kv_layout *l, err *e);
+/* Checks one in memory without knowing the layout: that it is whole, sound, and the block of these KV_BLOCK tokens below that parent. */
+bool blockfile_check(const file_map *m, const shelf_key *key, const kv_name *parent, const char *model, const int32_t *tokens, err *e);
 /* Checks a file without knowing the model: that it is whole and says of itself what its name says. */
 bool blockfile_verify(const char *path, const shelf_key *key, err *e);
 

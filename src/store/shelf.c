@@ -152,6 +152,25 @@ char *shelf_agent_path(const shelf *s, const char *agent, const char *tag, const
     return NULL;
 }
 
+bool shelf_pinned(const shelf *s, const char *agent, const char *tag) {
+    file_id id;
+    char *path = shelf_agent_path(s, agent, tag, ".pin", NULL);
+    bool there = path && file_examine(path, &id, NULL);
+    mem_free(path);
+    return there;
+}
+
+bool shelf_pin(shelf *s, const char *agent, const char *tag, bool pinned, err *e) {
+    file_id id;
+    file_writer w;
+    char *path = shelf_agent_path(s, agent, tag, ".pin", e);
+    bool there = false, ok = path && file_look(path, &there, &id, e);
+    if (ok && pinned && !there) ok = file_writer_open(&w, path, e) && file_writer_commit(&w, e);
+    else if (ok && !pinned && there) ok = file_remove(path, e);
+    mem_free(path);
+    return ok;
+}
+
 /* ---- the scan ---- */
 
 typedef struct scan {
@@ -209,6 +228,16 @@ static bool scan_agent(void *user, const char *name) {
     return true;
 }
 
+static bool scan_bad(void *user, const char *name) {
+    scan *x = user;
+    file_id id;
+    char *path = shelf_join(x->folder, name, x->e);
+    if (!path) return !(x->failed = true);
+    if (file_examine(path, &id, NULL)) x->bytes += id.size;
+    mem_free(path);
+    return true;
+}
+
 static bool scan_folder(scan *x, const char *folder, bool (*each)(void *, const char *)) {
     x->folder = folder;
     return file_list(folder, each, x, x->e) && !x->failed;
@@ -237,9 +266,9 @@ static uint64_t budget_of(const shelf *s, uint64_t bytes) {
 bool shelf_scan(shelf *s, err *e) {
     double start = clock_seconds();
     scan x = {.s = s, .e = e};
-    char *blocks = shelf_join(s->folder, "blocks", e), *agents = shelf_join(s->folder, "agents", e);
-    bool ok = blocks && agents && scan_folder(&x, blocks, scan_part) && scan_folder(&x, agents, scan_agent);
-    mem_free(blocks), mem_free(agents);
+    char *blocks = shelf_join(s->folder, "blocks", e), *agents = shelf_join(s->folder, "agents", e), *bad = shelf_join(s->folder, "bad", e);
+    bool ok = blocks && agents && bad && scan_folder(&x, blocks, scan_part) && scan_folder(&x, agents, scan_agent) && scan_folder(&x, bad, scan_bad);
+    mem_free(blocks), mem_free(agents), mem_free(bad);
     for (size_t i = 0; i < x.n_foreign; i++) {
         if (ok) shelf_set_aside(s, x.foreign[i], "its name is none that hearth gives", NULL);
         mem_free(x.foreign[i]);
@@ -260,7 +289,6 @@ bool shelf_scan(shelf *s, err *e) {
     s->stats.blocks = x.table.n;
     s->stats.agents = x.agents;
     s->stats.budget = budget_of(s, x.bytes);
-    s->scanned = shelf_now();
     s->stats.scan_seconds = clock_seconds() - start;
     pthread_mutex_unlock(&s->lock);
     return true;
@@ -298,6 +326,8 @@ shelf *shelf_open(const char *folder, uint64_t budget, err *e) {
     shelf *s = mem_zalloc(1, sizeof *s, e);
     if (!s) return NULL;
     pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->room, NULL);
+    s->room_fd = -1;
     s->budget_asked = budget;
     s->folder = mem_strndup(folder, strlen(folder), e);
     bool ok = s->folder != NULL;
@@ -307,7 +337,15 @@ shelf *shelf_open(const char *folder, uint64_t budget, err *e) {
         ok = path && file_make_folder(path, e);
         mem_free(path);
     }
-    if (ok && check_mark(s, e) && shelf_scan(s, e)) return s;
+    ok = ok && check_mark(s, e) && shelf_scan(s, e);
+    /* Counted anew while nobody writes; when others do all the time, their count will do. */
+    if (ok && room_enter(s, e)) {
+        ok = shelf_scan(s, e);
+        room_leave(s);
+    } else if (e && e->code != HEARTH_OK) {
+        ok = false;
+    }
+    if (ok) return s;
     shelf_close(s);
     return NULL;
 }
@@ -315,6 +353,7 @@ shelf *shelf_open(const char *folder, uint64_t budget, err *e) {
 void shelf_close(shelf *s) {
     if (!s) return;
     pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->room);
     mem_free(s->table.slots);
     mem_free(s->folder);
     mem_free(s);
@@ -324,53 +363,27 @@ const char *shelf_folder(const shelf *s) { return s->folder; }
 
 /* ---- what is there ---- */
 
-bool shelf_has(shelf *s, const shelf_key *key) {
-    pthread_mutex_lock(&s->lock);
-    bool known = table_find(&s->table, &key->name) != NULL;
-    pthread_mutex_unlock(&s->lock);
-    if (known) return true;
-    /* Another process may have written it since the scan. */
+bool shelf_there(shelf *s, const shelf_key *key) {
     char *path = shelf_block_path(s, key, NULL);
     file_id id;
     bool there = path && file_examine(path, &id, NULL) && id.size > 0;
     mem_free(path);
-    if (!there) return false;
+    if (!there) {
+        shelf_forget(s, key);
+        return false;
+    }
     shelf_record r = {.key = *key, .bytes = id.size, .used = (uint32_t)(id.modified_ns / 1000000000)};
     pthread_mutex_lock(&s->lock);
-    if (!table_find(&s->table, &key->name) && table_add(&s->table, &r, NULL)) s->stats.bytes += id.size, s->stats.blocks++;
+    if (!table_find(&s->table, &key->name) && table_add(&s->table, &r, NULL)) s->stats.blocks++;
     pthread_mutex_unlock(&s->lock);
     return true;
 }
 
-bool shelf_reserve(shelf *s, uint64_t bytes, err *e) {
-    for (int attempt = 0; attempt < 2; attempt++) {
-        pthread_mutex_lock(&s->lock);
-        bool stale = shelf_now() - s->scanned > 60;
-        pthread_mutex_unlock(&s->lock);
-        if (stale && !shelf_scan(s, e)) return false;
-        pthread_mutex_lock(&s->lock);
-        uint64_t budget = s->stats.budget;
-        bool fits = bytes <= budget && s->stats.bytes <= budget - bytes;
-        if (fits) s->stats.bytes += bytes;
-        pthread_mutex_unlock(&s->lock);
-        if (fits || bytes > budget || attempt) return fits;
-        /* Somewhat more than is needed, so that the next block does not start over. */
-        bool busy = false;
-        uint64_t most = budget - bytes;
-        if (!shelf_collect(s, most - most / 32, &busy, e) || busy) return false;
-    }
-    return false;
-}
-
-void shelf_put_done(shelf *s, const shelf_key *key, uint64_t bytes, bool written) {
-    shelf_record r = {.bytes = bytes, .used = shelf_now()};
-    if (key) r.key = *key;
+bool shelf_has(shelf *s, const shelf_key *key) {
     pthread_mutex_lock(&s->lock);
-    shelf_record *old = written ? table_find(&s->table, &key->name) : NULL;
-    if (!written) s->stats.bytes -= bytes < s->stats.bytes ? bytes : s->stats.bytes;
-    else if (old) s->stats.bytes -= old->bytes, *old = r;
-    else if (table_add(&s->table, &r, NULL)) s->stats.blocks++;
+    bool known = table_find(&s->table, &key->name) != NULL;
     pthread_mutex_unlock(&s->lock);
+    return known || shelf_there(s, key); /* another process may have written it since the scan */
 }
 
 void shelf_used(shelf *s, const shelf_key *key) {
@@ -389,20 +402,9 @@ void shelf_forget(shelf *s, const shelf_key *key) {
     pthread_mutex_lock(&s->lock);
     shelf_record *r = table_find(&s->table, &key->name);
     if (r) {
-        s->stats.bytes -= r->bytes < s->stats.bytes ? r->bytes : s->stats.bytes;
         s->stats.blocks--;
         table_remove(&s->table, r);
     }
-    pthread_mutex_unlock(&s->lock);
-}
-
-void shelf_agent_bytes(shelf *s, uint64_t old_bytes, uint64_t new_bytes, uint64_t reserved) {
-    uint64_t less = old_bytes + reserved;
-    pthread_mutex_lock(&s->lock);
-    s->stats.bytes += new_bytes;
-    s->stats.bytes -= less < s->stats.bytes ? less : s->stats.bytes;
-    if (!old_bytes && new_bytes) s->stats.agents++;
-    if (old_bytes && !new_bytes && s->stats.agents) s->stats.agents--;
     pthread_mutex_unlock(&s->lock);
 }
 

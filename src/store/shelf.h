@@ -4,9 +4,10 @@
  *   agents/AGENT.safetensors                  one agent: its tokens and the tail that fills no block; AGENT is the name with %XX for special bytes, and @TAG for a tenant's
  *   agents/AGENT.lock, agents/AGENT.pin       who has it open; that it and its blocks are never evicted
  *   bad/                                      what did not check out, each with a .why
+ *   usage                                     the bytes of all of it, as counted by who held the folder's lock last
  *
- * Several processes may share the folder: files appear and disappear only as a whole, blocks never change, and only who holds the folder's lock deletes
- * blocks to make room. All functions may be called from several threads. */
+ * Several processes may share the folder: files appear and disappear only as a whole, blocks never change, and only who holds the folder's lock writes, or
+ * deletes to make room. All functions may be called from several threads. */
 #ifndef STORE_SHELF_H
 #define STORE_SHELF_H
 
@@ -34,36 +35,43 @@ bool shelf_scan(shelf *s, err *e);
 
 /* Whether the block is there: by the index, else by a look at the disk. */
 bool shelf_has(shelf *s, const shelf_key *key);
+/* The same by a look at the disk: another process may have deleted it. */
+bool shelf_there(shelf *s, const shelf_key *key);
 /* The path of a block; freed with mem_free. */
 char *shelf_block_path(const shelf *s, const shelf_key *key, err *e);
 /* Makes the folder that path is to be written to. For one thread at a time. */
 bool shelf_make_folder(shelf *s, const shelf_key *key, err *e);
-/* Makes room for that many bytes and counts them as taken. False without an error when room cannot be made. shelf_put_done gives back what was not used. */
-bool shelf_reserve(shelf *s, uint64_t bytes, err *e);
-void shelf_put_done(shelf *s, const shelf_key *key, uint64_t bytes, bool written);
+/* Makes room for that many bytes of a block (NULL: something else) and counts them as taken. False without an error when room cannot be made without taking away
+ * what the block builds on, or when that is gone. Nobody else writes to the folder until shelf_put_done or shelf_agent_bytes has told what became of it. */
+bool shelf_reserve(shelf *s, uint64_t bytes, const shelf_key *block, err *e);
+void shelf_put_done(shelf *s, const shelf_key *block, uint64_t bytes, bool written);
 /* The block was used now. */
 void shelf_used(shelf *s, const shelf_key *key);
-/* It is gone or unreadable: the index forgets it. */
+/* It is gone or unreadable: the index forgets it. Who deletes a file counts its bytes. */
 void shelf_forget(shelf *s, const shelf_key *key);
 /* Moves a file out of the way and writes down why. */
 bool shelf_set_aside(shelf *s, const char *path, const char *why, err *e);
 
 /* The path of an agent's file: end is ".safetensors", ".lock" or ".pin". NULL with e set when the name is none: empty, longer than 64 bytes or no UTF-8. */
 char *shelf_agent_path(const shelf *s, const char *agent, const char *tag, const char *end, err *e);
-/* Counts an agent's file that was written (old bytes are those of the one it replaced; reserved: what was counted for it already) or removed. */
+/* Whether the agent's blocks are never evicted. */
+bool shelf_pinned(const shelf *s, const char *agent, const char *tag);
+bool shelf_pin(shelf *s, const char *agent, const char *tag, bool pinned, err *e);
+/* Counts an agent's file that was written (old bytes are those of the one it replaced; reserved: what shelf_reserve counted for it, 0 when it was not asked) or
+ * removed. */
 void shelf_agent_bytes(shelf *s, uint64_t old_bytes, uint64_t new_bytes, uint64_t reserved);
 /* Calls each for every agent with the path of its file, until it returns false. */
 bool shelf_agents(const shelf *s, bool (*each)(void *user, const char *path, bool pinned), void *user, err *e);
 
 typedef struct shelf_stats {
     uint64_t budget, bytes, blocks, agents;
-    uint64_t evictions, evicted_bytes, set_aside, orphans;
+    uint64_t evictions, evicted_bytes, set_aside, orphans; /* evictions: of blocks and of agents' tails */
     double scan_seconds;
 } shelf_stats;
 shelf_stats shelf_get_stats(shelf *s);
 
-/* Deletes blocks, least worth first, until at most that many bytes are left; and blocks whose parent is gone, and remains of interrupted writes. Needs the
- * lock: *busy is set, and nothing done, when another process holds it. */
+/* Deletes what was set aside, then blocks and tails of agents, least worth first, until at most that many bytes are left; and blocks whose parent is gone, and
+ * remains of interrupted writes. Waits for who writes to the folder: *busy is set, and nothing done, when that takes seconds. */
 bool shelf_collect(shelf *s, uint64_t most, bool *busy, err *e);
 /* Deletes all that was set aside. */
 bool shelf_clear_bad(shelf *s, err *e);

@@ -17,12 +17,27 @@ typedef struct victim {
     bool pinned;
 } victim;
 
+/* An agent's file, of which the tail may go. */
+typedef struct tail {
+    char *path;
+    double worth;
+} tail;
+
 typedef struct victims {
     victim *items; /* by the start of the name */
     size_t n;
-    size_t *heap;  /* those nothing builds on, least worth first */
+    tail *tails;
+    size_t n_tails, cap_tails;
+    size_t *heap;  /* those that nothing builds on, least worth first: places in items, then in tails */
     size_t n_heap;
+    bool failed;
 } victims;
+
+static void free_victims(victims *v) {
+    for (size_t i = 0; i < v->n_tails; i++) mem_free(v->tails[i].path);
+    mem_free(v->items), mem_free(v->tails), mem_free(v->heap);
+    *v = (victims){0};
+}
 
 static uint64_t start_of(const kv_name *name) {
     uint64_t h;
@@ -49,36 +64,55 @@ static double worth_of(uint32_t index, uint32_t used, uint32_t now) {
     return (1 + (double)index * 64 / 8192) / (age + 60);
 }
 
-static bool pin_chain(void *user, const char *path, bool pinned) {
-    const victims *v = user;
+static void pin_from(const victims *v, uint64_t start) {
+    for (victim *x = find(v, start); x && !x->pinned; x = parent_of(v, x)) x->pinned = true;
+}
+
+/* Pinned agents keep what they have; of the others the tail may go. */
+static bool take_agent(void *user, const char *path, bool pinned) {
+    victims *v = user;
     kv_name head;
-    if (!pinned || !agent_read_head(path, &head, NULL)) return true;
-    for (victim *x = find(v, start_of(&head)); x && !x->pinned; x = parent_of(v, x)) x->pinned = true;
+    file_id id;
+    if (pinned) {
+        if (agent_read_head(path, &head, NULL)) pin_from(v, start_of(&head));
+        return true;
+    }
+    if (!file_examine(path, &id, NULL)) return true;
+    if (v->n_tails == v->cap_tails) {
+        size_t cap = 2 * v->cap_tails + 64;
+        tail *more = mem_realloc(v->tails, cap, sizeof *more, NULL);
+        if (!more) return !(v->failed = true);
+        v->tails = more, v->cap_tails = cap;
+    }
+    char *copy = mem_strndup(path, strlen(path), NULL);
+    if (!copy) return !(v->failed = true);
+    v->tails[v->n_tails++] = (tail){.path = copy, .worth = worth_of(0, (uint32_t)(id.modified_ns / 1000000000), shelf_now())};
     return true;
 }
 
 static bool take_list(shelf *s, victims *v, err *e) {
     pthread_mutex_lock(&s->lock);
     v->items = mem_alloc(s->table.n + 1, sizeof *v->items, e);
-    v->heap = mem_alloc(s->table.n + 1, sizeof *v->heap, e);
     uint32_t now = shelf_now();
-    for (size_t i = 0; v->items && v->heap && i < s->table.n_slots; i++) {
+    for (size_t i = 0; v->items && i < s->table.n_slots; i++) {
         const shelf_record *r = &s->table.slots[i];
         if (r->bytes) v->items[v->n++] = (victim){.key = r->key, .bytes = r->bytes, .used = r->used, .worth = worth_of(r->key.index, r->used, now)};
     }
     pthread_mutex_unlock(&s->lock);
-    if (!v->items || !v->heap) return false;
+    if (!v->items) return false;
     qsort(v->items, v->n, sizeof *v->items, by_start);
     for (size_t i = 0; i < v->n; i++) {
         victim *p = parent_of(v, &v->items[i]);
         if (p) p->children++;
     }
-    return shelf_agents(s, pin_chain, v, e);
+    return true;
 }
+
+static double worth_at(const victims *v, size_t i) { return i < v->n ? v->items[i].worth : v->tails[i - v->n].worth; }
 
 static void heap_add(victims *v, size_t item) {
     size_t at = v->n_heap++;
-    for (; at > 0 && v->items[v->heap[(at - 1) / 2]].worth > v->items[item].worth; at = (at - 1) / 2) v->heap[at] = v->heap[(at - 1) / 2];
+    for (; at > 0 && worth_at(v, v->heap[(at - 1) / 2]) > worth_at(v, item); at = (at - 1) / 2) v->heap[at] = v->heap[(at - 1) / 2];
     v->heap[at] = item;
 }
 
@@ -87,13 +121,21 @@ static size_t heap_take(victims *v) {
     for (;;) {
         size_t child = 2 * at + 1;
         if (child >= v->n_heap) break;
-        if (child + 1 < v->n_heap && v->items[v->heap[child + 1]].worth < v->items[v->heap[child]].worth) child++;
-        if (v->items[v->heap[child]].worth >= v->items[last].worth) break;
+        if (child + 1 < v->n_heap && worth_at(v, v->heap[child + 1]) < worth_at(v, v->heap[child])) child++;
+        if (worth_at(v, v->heap[child]) >= worth_at(v, last)) break;
         v->heap[at] = v->heap[child];
         at = child;
     }
     v->heap[at] = last;
     return out;
+}
+
+static void count_evicted(shelf *s, uint64_t bytes, uint64_t evictions) {
+    pthread_mutex_lock(&s->lock);
+    s->stats.bytes -= bytes < s->stats.bytes ? bytes : s->stats.bytes;
+    s->stats.evictions += evictions;
+    if (evictions) s->stats.evicted_bytes += bytes;
+    pthread_mutex_unlock(&s->lock);
 }
 
 /* A file that another process has deleted already is as good as deleted. */
@@ -103,18 +145,35 @@ static bool delete_block(shelf *s, const victim *x, err *e) {
     bool ok = path && (file_remove(path, NULL) || !file_examine(path, &id, NULL));
     if (path && !ok) err_set(e, HEARTH_IO, "%s: cannot be deleted", path);
     mem_free(path);
-    if (ok) shelf_forget(s, &x->key);
+    if (ok) {
+        shelf_forget(s, &x->key);
+        count_evicted(s, x->bytes, 0);
+    }
     return ok;
 }
 
+static void evict_tail(shelf *s, const tail *t) {
+    shelf_stats now = shelf_get_stats(s);
+    uint64_t freed = 0;
+    if (agent_strip(t->path, now.budget > now.bytes ? now.budget - now.bytes : 0, &freed) && freed) count_evicted(s, freed, 1);
+}
+
 static bool evict(shelf *s, victims *v, uint64_t most, err *e) {
+    v->heap = mem_alloc(v->n + v->n_tails + 1, sizeof *v->heap, e);
+    if (!v->heap) return false;
     for (size_t i = 0; i < v->n; i++)
         if (v->items[i].children == 0 && !v->items[i].pinned) heap_add(v, i);
+    for (size_t i = 0; i < v->n_tails; i++) heap_add(v, v->n + i);
     while (v->n_heap && shelf_get_stats(s).bytes > most) {
-        victim *x = &v->items[heap_take(v)], *p = parent_of(v, x);
+        size_t i = heap_take(v);
+        if (i >= v->n) {
+            evict_tail(s, &v->tails[i - v->n]);
+            continue;
+        }
+        victim *x = &v->items[i], *p = parent_of(v, x);
         if (!delete_block(s, x, e)) return false;
+        count_evicted(s, 0, 1);
         pthread_mutex_lock(&s->lock);
-        s->stats.evictions++;
         s->stats.evicted_bytes += x->bytes;
         pthread_mutex_unlock(&s->lock);
         if (p && --p->children == 0 && !p->pinned) heap_add(v, (size_t)(p - v->items));
@@ -166,25 +225,20 @@ static bool remove_remains_below(void *user, const char *name) {
     return true;
 }
 
-bool shelf_collect(shelf *s, uint64_t most, bool *busy, err *e) {
-    int fd;
-    *busy = false;
-    if (!file_lock(s->folder, &fd, e)) return false;
-    if (fd < 0) {
-        *busy = true;
-        return true;
-    }
+bool room_collect(shelf *s, uint64_t most, const shelf_key *spare, err *e) {
     char *blocks = shelf_join(s->folder, "blocks", e), *agents = shelf_join(s->folder, "agents", e);
     bool ok = blocks && agents;
     if (ok) file_list(blocks, remove_remains_below, blocks, NULL), file_list(agents, remove_remains, agents, NULL);
     mem_free(blocks), mem_free(agents);
     victims v = {0};
     ok = ok && shelf_scan(s, e) && take_list(s, &v, e) && collect_orphans(s, &v, e);
-    mem_free(v.items), mem_free(v.heap);
-    v = (victims){0};
-    ok = ok && take_list(s, &v, e) && evict(s, &v, most, e);
-    mem_free(v.items), mem_free(v.heap);
-    file_unlock(fd);
+    free_victims(&v);
+    if (ok && shelf_get_stats(s).bytes > most) ok = shelf_clear_bad(s, e) && shelf_scan(s, e);
+    ok = ok && take_list(s, &v, e) && shelf_agents(s, take_agent, &v, e);
+    if (ok && v.failed) ok = err_nomem(e, 0);
+    if (ok && spare && spare->index) pin_from(&v, spare->parent);
+    ok = ok && evict(s, &v, most, e);
+    free_victims(&v);
     return ok;
 }
 
@@ -218,6 +272,7 @@ bool shelf_set_aside(shelf *s, const char *path, const char *why, err *e) {
         }
         pthread_mutex_lock(&s->lock);
         s->stats.set_aside += ok;
+        if (ok && strstr(path, "/agents/") && s->stats.agents) s->stats.agents--;
         pthread_mutex_unlock(&s->lock);
     }
     mem_free(bad), mem_free(to), mem_free(reason);

@@ -29,9 +29,17 @@ struct shelf {
     pthread_mutex_t lock;
     shelf_table table;
     bool folder_made[256];
-    uint32_t scanned; /* seconds since 1970 */
-    shelf_stats stats;
+    pthread_mutex_t room;  /* of the threads of this process: who may change what is in the folder; before lock */
+    int room_fd;           /* the lock on the folder, while one may; -1: not held */
+    shelf_stats stats;     /* bytes: as counted when the folder's lock was held last */
 };
+
+/* Takes the folder's lock, among threads and processes, and learns how many bytes are in it. False without an error when others hold it for seconds. */
+bool room_enter(shelf *s, err *e);
+/* Gives it back; what is in stats.bytes by then is the count. */
+void room_leave(shelf *s);
+/* shelf_collect by who has the lock. spare: a block that is about to be written, or NULL. */
+bool room_collect(shelf *s, uint64_t most, const shelf_key *spare, err *e);
 
 uint32_t shelf_now(void);
 char *shelf_join(const char *folder, const char *name, err *e);

@@ -14,6 +14,7 @@ typedef struct job {
     kv_block *block;
     agent_record agent;
     uint64_t number;
+    double asked; /* when */
 } job;
 
 struct store {
@@ -48,7 +49,7 @@ static shelf_key key_of(const kv_block *b) { return shelf_key_make(&b->name, &b-
 
 static bool write_block(store *s, kv_block *b, err *e) {
     const shelf_key key = key_of(b);
-    if (shelf_has(s->shelf, &key)) {
+    if (shelf_there(s->shelf, &key)) {
         kv_cache_set_durable(s->cache, b);
         return true;
     }
@@ -57,7 +58,7 @@ static bool write_block(store *s, kv_block *b, err *e) {
     bool ok = path && blockfile_header(&h, s->layout, s->model, &key, &b->parent->name, e);
     uint64_t bytes = h.text.len + h.offset;
     err why = {0};
-    bool room = ok && shelf_reserve(s->shelf, bytes, &why);
+    bool room = ok && shelf_reserve(s->shelf, bytes, &key, &why);
     if (ok && !room) {
         ok = why.code == HEARTH_OK;
         if (!ok && e) *e = why;
@@ -86,8 +87,13 @@ static bool write_job(store *s, job *j, err *e) {
     double start = clock_seconds();
     bool ok = agent_write(s->shelf, &j->agent, s->layout, e);
     pthread_mutex_lock(&s->lock);
-    s->stats.saves += ok;
-    s->stats.write_seconds += clock_seconds() - start;
+    double now = clock_seconds();
+    s->stats.write_seconds += now - start;
+    if (ok) {
+        s->stats.saves++;
+        s->stats.save_seconds += now - j->asked;
+        if (now - j->asked > s->stats.longest_save) s->stats.longest_save = now - j->asked;
+    }
     pthread_mutex_unlock(&s->lock);
     return ok;
 }
@@ -247,6 +253,7 @@ bool store_save(store *s, agent_record *a, err *e) {
         return false;
     }
     j->agent = *a;
+    j->asked = clock_seconds();
     *a = (agent_record){0};
     pthread_mutex_lock(&s->lock);
     job *older = unqueue(s, same_agent, &j->agent);
@@ -365,7 +372,12 @@ size_t store_load(void *user, const kv_name *names, size_t first, size_t n, kv_b
         if (!shelf_has(s->shelf, &key)) break;
         there++;
     }
-    if (there == 0) return 0;
+    if (there == 0) {
+        pthread_mutex_lock(&s->lock);
+        s->stats.misses++;
+        pthread_mutex_unlock(&s->lock);
+        return 0;
+    }
     double start = clock_seconds();
     loading x = {.s = s, .names = names, .first = first, .out = out};
     if (loader->pool) pool_run(loader->pool, (int64_t)there, load_one, &x);
@@ -374,10 +386,14 @@ size_t store_load(void *user, const kv_name *names, size_t first, size_t n, kv_b
     while (got < there && out[got]) got++;
     for (size_t i = got; i < there; i++)
         if (out[i]) kv_block_drop(s->cache, out[i]);
+    double took = clock_seconds() - start;
     pthread_mutex_lock(&s->lock);
+    s->stats.loads += got > 0;
+    s->stats.misses += got == 0;
+    if (took > s->stats.longest_load) s->stats.longest_load = took;
     s->stats.loaded_blocks += got;
     s->stats.loaded_bytes += got * s->layout->block_bytes;
-    s->stats.load_seconds += clock_seconds() - start;
+    s->stats.load_seconds += took;
     pthread_mutex_unlock(&s->lock);
     return got;
 }
@@ -399,7 +415,6 @@ bool store_take(store *s, const char *name, const char *tag, agent_record *out, 
         ok = agent_read(path, s->layout, out, &why);
         if (!ok && why.code == HEARTH_FORMAT) {
             ok = shelf_set_aside(s->shelf, path, why.text, e);
-            if (ok) shelf_agent_bytes(s->shelf, id.size, 0, 0);
             warn(s, "the agent %s was set aside and starts anew: %s", path, why.text);
         } else if (!ok && e) {
             *e = why;
@@ -430,5 +445,17 @@ bool store_remove(store *s, const char *name, const char *tag, err *e) {
     bool there = false, ok = path && file_look(path, &there, &id, e) && (!there || file_remove(path, e));
     if (ok && there) shelf_agent_bytes(s->shelf, id.size, 0, 0);
     mem_free(path);
-    return ok;
+    return ok && shelf_pin(s->shelf, name, tag, false, e);
+}
+
+bool store_fork(store *s, const char *from, const char *to, const char *tag, err *e) {
+    agent_record wanted = {.name = (char *)from};
+    snprintf(wanted.tag, sizeof wanted.tag, "%s", tag);
+    pthread_mutex_lock(&s->lock);
+    uint64_t until = 0, failures = s->stats.failures;
+    for (const job *j = s->first; j; j = j->next)
+        if (same_agent(j, &wanted)) until = j->number;
+    while (s->first && s->first->number <= until && s->stats.failures == failures) pthread_cond_wait(&s->changed, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+    return agent_fork(s->shelf, from, to, tag, e);
 }

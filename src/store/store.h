@@ -52,7 +52,10 @@ size_t store_load(void *user, const kv_name *names, size_t first, size_t n, kv_b
 /* Takes the agent for this caller alone (*lock for store_release) and reads it; out is empty when there is none yet. */
 bool store_take(store *s, const char *name, const char *tag, agent_record *out, int *lock, err *e);
 void store_release(int lock);
-/* Deletes an agent that the caller has taken. Its blocks stay until their room is needed. */
+/* Makes agent `to` a copy of `from` as it was last saved: a name for the same blocks. HEARTH_ARGUMENT when there is no `from` or a `to` already. Nobody may have
+ * `to` open. */
+bool store_fork(store *s, const char *from, const char *to, const char *tag, err *e);
+/* Deletes an agent that the caller has taken, and its pin. Its blocks stay until their room is needed. */
 bool store_remove(store *s, const char *name, const char *tag, err *e);
 
 typedef struct store_stats {
@@ -60,9 +63,11 @@ typedef struct store_stats {
     uint64_t written_blocks, written_bytes, saves;  /* of agents */
     uint64_t skipped;                               /* blocks not written: no room, or too many waited */
     uint64_t failures;                              /* of writes */
+    uint64_t loads, misses;                         /* prompts of which blocks were loaded; of which none were there */
     uint64_t loaded_blocks, loaded_bytes, damaged;
     uint64_t waiting;                               /* jobs */
-    double write_seconds, load_seconds, longest_write;
+    double write_seconds, load_seconds, longest_write, longest_load;
+    double save_seconds, longest_save;              /* of agents, from store_save until it was on disk */
     bool degraded;                                  /* in memory only for now */
 } store_stats;
 store_stats store_get_stats(store *s);

@@ -1,9 +1,9 @@
 #include "store/tensorfile.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#define XXH_STATIC_LINKING_ONLY /* the state on the stack */
 #include <xxhash.h>
 
 enum { HEADER_LIMIT = 100 << 20 }; /* what the format's reference reader allows */
@@ -54,23 +54,36 @@ bool tensor_end(tensor_header *h, err *e) {
 /* ---- the checksum ---- */
 
 /* The hash of what is before the digits seeds the one of the rest of the header, which seeds the one of the data. */
-static void sum_of(const char *header, size_t header_len, const void *data, size_t len, char digits[TENSOR_SUM_DIGITS + 1]) {
+static void sum_of(const char *header, size_t header_len, const tensor_part *parts, size_t n, char digits[TENSOR_SUM_DIGITS + 1]) {
     const size_t after = TENSOR_SUM_AT + TENSOR_SUM_DIGITS;
     uint64_t sum = XXH3_64bits(header, TENSOR_SUM_AT);
     sum = XXH3_64bits_withSeed(header + after, header_len - after, sum);
-    sum = XXH3_64bits_withSeed(data, len, sum);
+    if (n == 1) {
+        sum = XXH3_64bits_withSeed(parts->data, parts->len, sum);
+    } else {
+        XXH3_state_t state;
+        XXH3_64bits_reset_withSeed(&state, sum);
+        for (size_t i = 0; i < n; i++) XXH3_64bits_update(&state, parts[i].data, parts[i].len);
+        sum = XXH3_64bits_digest(&state);
+    }
     snprintf(digits, TENSOR_SUM_DIGITS + 1, "%016llx", (unsigned long long)sum);
 }
 
-bool tensor_write(const char *path, tensor_header *h, const void *data, err *e) {
+bool tensor_write_parts(const char *path, tensor_header *h, const tensor_part *parts, size_t n, err *e) {
     char digits[TENSOR_SUM_DIGITS + 1];
-    sum_of(h->text.data, h->text.len, data, h->offset, digits);
+    sum_of(h->text.data, h->text.len, parts, n, digits);
     memcpy(h->text.data + TENSOR_SUM_AT, digits, TENSOR_SUM_DIGITS);
     file_writer w;
     if (!file_writer_open(&w, path, e)) return false;
-    if (file_writer_add(&w, h->text.data, h->text.len, e) && file_writer_add(&w, data, h->offset, e)) return file_writer_commit(&w, e);
+    bool ok = file_writer_add(&w, h->text.data, h->text.len, e);
+    for (size_t i = 0; ok && i < n; i++) ok = file_writer_add(&w, parts[i].data, parts[i].len, e);
+    if (ok) return file_writer_commit(&w, e);
     file_writer_abort(&w);
     return false;
+}
+
+bool tensor_write(const char *path, tensor_header *h, const void *data, err *e) {
+    return tensor_write_parts(path, h, &(tensor_part){.data = data, .len = h->offset}, 1, e);
 }
 
 bool tensor_check_start(const file_map *m, size_t *header_end, err *e) {
@@ -86,7 +99,84 @@ bool tensor_check_start(const file_map *m, size_t *header_end, err *e) {
 bool tensor_check(const file_map *m, size_t *header_end, err *e) {
     if (!tensor_check_start(m, header_end, e)) return false;
     char digits[TENSOR_SUM_DIGITS + 1];
-    sum_of((const char *)m->data, *header_end, m->data + *header_end, m->size - *header_end, digits);
+    sum_of((const char *)m->data, *header_end, &(tensor_part){.data = m->data + *header_end, .len = m->size - *header_end}, 1, digits);
     if (memcmp(digits, m->data + TENSOR_SUM_AT, TENSOR_SUM_DIGITS) != 0) return err_set(e, HEARTH_FORMAT, "the checksum is wrong");
+    return true;
+}
+
+/* ---- reading a header ---- */
+
+static size_t item_of(const char *dtype) {
+    static const struct {
+        const char *name;
+        size_t bytes;
+    } types[] = {{"F16", 2}, {"F32", 4}, {"I32", 4}, {"U8", 1}, {"I8", 1}, {"BF16", 2}, {"I16", 2}, {"U16", 2}, {"U32", 4}, {"F64", 8}, {"I64", 8}, {"U64", 8}, {"BOOL", 1}};
+    for (size_t i = 0; dtype && i < sizeof types / sizeof *types; i++)
+        if (strcmp(types[i].name, dtype) == 0) return types[i].bytes;
+    return 0;
+}
+
+/* What a tensor's type and shape take; false when they say nothing sound. */
+static bool bytes_of(const json_t *t, uint64_t most, uint64_t *out) {
+    const json_t *shape = json_object_get(t, "shape");
+    uint64_t n = item_of(json_string_value(json_object_get(t, "dtype")));
+    bool ok = n && json_is_array(shape) && json_array_size(shape) <= 8;
+    for (size_t i = 0; ok && i < json_array_size(shape); i++) {
+        const json_t *d = json_array_get(shape, i);
+        json_int_t dim = json_integer_value(d);
+        ok = json_is_integer(d) && dim >= 0 && (dim == 0 || n <= most / (uint64_t)dim);
+        n *= ok ? (uint64_t)dim : 1;
+    }
+    *out = n;
+    return ok;
+}
+
+/* Names are written again without escapes. */
+static bool plain(const char *name) {
+    for (const char *p = name; *p; p++)
+        if (*p <= ' ' || *p > '~' || *p == '"' || *p == '\\') return false;
+    return *name != 0;
+}
+
+static bool sound(const json_t *root, size_t n_data) {
+    const char *name;
+    json_t *t, *value;
+    uint64_t at = 0, n;
+    if (!json_is_object(json_object_get(root, "__metadata__"))) return false;
+    json_object_foreach((json_t *)root, name, t) {
+        if (strcmp(name, "__metadata__") == 0) {
+            const char *key;
+            json_object_foreach(t, key, value)
+                if (!json_is_string(value)) return false;
+            continue;
+        }
+        const json_t *offsets = json_object_get(t, "data_offsets"), *from = json_array_get(offsets, 0), *to = json_array_get(offsets, 1);
+        if (!plain(name) || json_object_size(t) != 3 || json_array_size(offsets) != 2 || !json_is_integer(from) || !json_is_integer(to)) return false;
+        if (!bytes_of(t, n_data, &n) || (uint64_t)json_integer_value(from) != at || (uint64_t)json_integer_value(to) != at + n || at + n > n_data) return false;
+        at += n;
+    }
+    return at == n_data;
+}
+
+json_t *tensor_parse(const void *data, size_t header_end, size_t n_data, err *e) {
+    json_t *root = json_loadb((const char *)data + 8, header_end - 8, JSON_REJECT_DUPLICATES, NULL);
+    if (root && sound(root, n_data)) return root;
+    err_set(e, HEARTH_FORMAT, root ? "its header does not describe its data" : "its header is not JSON");
+    json_decref(root);
+    return NULL;
+}
+
+bool tensor_add_all(tensor_header *h, const json_t *root, err *e) {
+    const char *name;
+    json_t *t;
+    json_object_foreach((json_t *)root, name, t) {
+        if (strcmp(name, "__metadata__") == 0) continue;
+        const json_t *shape = json_object_get(t, "shape");
+        const char *type = json_string_value(json_object_get(t, "dtype"));
+        int64_t dims[8];
+        size_t n = json_array_size(shape);
+        for (size_t i = 0; i < n; i++) dims[i] = json_integer_value(json_array_get(shape, i));
+        if (!tensor_add(h, name, type, (int)n, dims, item_of(type), e)) return false;
+    }
     return true;
 }

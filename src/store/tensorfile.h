@@ -4,6 +4,8 @@
 #ifndef STORE_TENSORFILE_H
 #define STORE_TENSORFILE_H
 
+#include <jansson.h>
+
 #include "base/file.h"
 
 /* Where things lie in every file. */
@@ -24,10 +26,21 @@ bool tensor_end(tensor_header *h, err *e);
 
 /* Writes header (ended; its checksum is filled in) and data to path: whole and durable, or not at all. */
 bool tensor_write(const char *path, tensor_header *h, const void *data, err *e);
+/* The same with the data in parts, which together have as many bytes as the tensors. */
+typedef struct tensor_part {
+    const void *data;
+    size_t len;
+} tensor_part;
+bool tensor_write_parts(const char *path, tensor_header *h, const tensor_part *parts, size_t n, err *e);
 
 /* Checks all of a file that is mapped: HEARTH_FORMAT with a reason when it is not whole. *header_end is where the data starts. */
 bool tensor_check(const file_map *m, size_t *header_end, err *e);
 /* The same but for the checksum: no more than the start of the file is read. */
 bool tensor_check_start(const file_map *m, size_t *header_end, err *e);
+/* The header as JSON, freed with json_decref; n_data bytes follow it. Every rule of the format holds for what is returned: metadata is text, and the tensors, in
+ * the order of the header, cover the data without a gap. NULL with HEARTH_FORMAT otherwise. */
+json_t *tensor_parse(const void *data, size_t header_end, size_t n_data, err *e);
+/* Adds all tensors of a header that was parsed. */
+bool tensor_add_all(tensor_header *h, const json_t *root, err *e);
 
 #endif

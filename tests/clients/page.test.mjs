@@ -1,4 +1,4 @@
-// page.test.mjs: Chromium drives the page: chat, stop, branch, the server going away in the middle, the dashboard.
+// page.test.mjs: Chromium drives the page: chat, stop, retry, branches, the server going away in the middle, the dashboard, dark, keyboard, narrow.
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
 import { after, before, test } from "node:test";
@@ -10,14 +10,22 @@ const options = { skip: chromium ? false : "there is no Chromium" };
 const problems = [];
 let server, browser, page;
 
+async function newPage(address, context = browser) {
+  const p = await context.newPage();
+  await p.setViewport({ width: 1200, height: 800 });
+  p.on("pageerror", (e) => problems.push(e.message));
+  // The browser itself notes refused and failed requests; the page is to show those, and here they are wanted.
+  p.on("console", (m) => { if (m.type() === "error" && !/Failed to load resource/.test(m.text())) problems.push(m.text()); });
+  p.on("request", (r) => { if (!r.url().startsWith(address)) problems.push("asked " + r.url()); });
+  await p.goto(address + "/");
+  return p;
+}
+
 before(async () => {
   if (!chromium) return;
   server = await start();
   browser = await puppeteer.launch({ executablePath: chromium, args: ["--no-sandbox"] });
-  page = await browser.newPage();
-  page.on("pageerror", (e) => problems.push(e.message));
-  page.on("request", (r) => { if (!r.url().startsWith(server.address)) problems.push("asked " + r.url()); });
-  await page.goto(server.address + "/");
+  page = await newPage(server.address);
 });
 after(async () => {
   await browser?.close();
@@ -25,70 +33,285 @@ after(async () => {
 });
 
 const say = async (text) => {
-  await page.type("#input", text);
+  await page.waitForFunction(() => document.getElementById("stop").hidden);
+  await page.focus("#input");
+  await page.keyboard.type(text);
   await page.keyboard.press("Enter");
 };
-const idle = () => page.waitForFunction(() => document.getElementById("stop").hidden && !document.querySelector("[aria-busy=true]"), { timeout: 30000 });
-const answers = () => page.$$eval("article.assistant .body", (list) => list.map((e) => e.textContent));
+const idle = () => page.waitForFunction(() => document.getElementById("stop").hidden && document.querySelector("article") && !document.querySelector("[aria-busy=true]"), { timeout: 30000 });
+const exchange = async (text) => {
+  const had = await page.$$eval("article.user", (l) => l.length);
+  await say(text);
+  await page.waitForFunction((n) => document.querySelectorAll("article.user").length > n, {}, had);
+  await idle();
+};
+const texts = (selector) => page.$$eval(selector, (list) => list.map((e) => e.textContent));
+const answers = () => texts("article.assistant > .body");
+const asked = () => texts("article.user > .body");
+const press = async (selector, text) => {
+  const found = await page.evaluateHandle((s, t) => [...document.querySelectorAll(s)].findLast((b) => b.textContent.trim() === t || b.getAttribute("aria-label") === t), selector, text);
+  assert.ok(found.asElement(), `there is no ${text} at ${selector}`);
+  await found.asElement().evaluate((b) => b.click());
+};
+const alt = async (key) => {
+  await page.keyboard.down("Alt");
+  await page.keyboard.press(key);
+  await page.keyboard.up("Alt");
+};
+const set = (values) => page.evaluate((v) => {
+  const form = document.getElementById("options-form");
+  for (const [name, value] of Object.entries(v)) form.elements[name].value = value;
+  form.dispatchEvent(new Event("input", { bubbles: true }));
+}, values);
+// Does this and waits for the answer that it brings.
+const answered = async (work) => {
+  await page.$$eval("article.assistant", (l) => l.forEach((e) => { e.dataset.old = e.textContent; }));
+  await work();
+  await page.waitForFunction(() => [...document.querySelectorAll("article.assistant[aria-busy=false]")].some((e) => e.dataset.old !== e.textContent && e.querySelector(".fact")), { timeout: 30000 });
+  await idle();
+};
+// A model of this size ends its answers soon; these go on until something stops them.
+const endless = (on) => page.evaluate((is) => {
+  window.realFetch ??= window.fetch;
+  window.fetch = is ? (path, o) => window.realFetch(path, o?.body && /completions/.test(path) ? { ...o, body: JSON.stringify({ ...JSON.parse(o.body), ignore_eos: true }) } : o) : window.realFetch;
+}, on);
 
 test("a chat, and what was remembered", options, async () => {
-  await say("Hello! Who are you?");
-  await page.waitForSelector("article.assistant");
-  await idle();
-  assert.ok((await answers())[0].length > 0);
-  await say("My name is Ada.");
-  await idle();
-  const below = await page.$$eval(".below", (list) => list.map((e) => e.textContent));
-  assert.match(below.at(-1), /tokens\/s · first token after .* s/);
-  assert.ok(Number(/(\d+) of \d+ prompt tokens remembered/.exec(below.at(-1))[1]) > 0);
+  await set({ temperature: "0" });
+  await exchange("Hello! Who are you?");
+  assert.match((await answers())[0], /Ember/);
+  await exchange("My name is Ada.");
+  const below = (await texts("article.assistant .below")).at(-1);
+  assert.match(below, /tokens\/s.*first after .*s.*% remembered/);
+  assert.ok(Number(/(\d+) % remembered/.exec(below)[1]) > 0, below);
+  assert.match(await page.$eval("#announce", (e) => e.textContent), /^Answer: /);
+  assert.equal(await page.$eval("#log", (e) => e.getAttribute("aria-live")), null);
 });
 
 test("text of the model never becomes HTML", options, async () => {
   const html = await page.evaluate(async () => {
-    const { markdown } = await import("./markdown.js");
+    const { showMarkdown } = await import("./markdown.js");
     const box = document.createElement("div");
-    box.append(markdown("<img src=x onerror=alert(1)> [x](javascript:alert(1)) **b** `<i>`\n\n```html\n<script>alert(1)</script>\n```\n\n- a\n  - b\n\n| a | b |\n|--|--|\n| <b>1</b> | 2 |"));
+    showMarkdown(box, "<img src=x onerror=alert(1)> [x](javascript:alert(1)) ![p](https://example.org/p.png) **b** `<i>`\n\n```html\n<script>alert(1)</script>\n```\n\n" +
+      "1. a\n   - b\n\n   c\n2. d\n\n| a | b |\n|--|--:|\n| <b>1</b> | 2 |\n\n> q\n\n- [x] done\nhttps://example.org/a_b_c and snake_case_word");
     return box.innerHTML;
   });
   assert.ok(!/<img|<script|<i>|<b>|href="javascript/.test(html), html);
-  assert.match(html, /<strong>b<\/strong>/);
+  assert.match(html, /<strong>b<\/strong>.*<ol><li>a<ul><li>b<\/li><\/ul>.*<li>d<\/li><\/ol>.*<td class="right">2<\/td>.*<blockquote><p>q<\/p><\/blockquote>.*type="checkbox"/s);
+  assert.match(html, /href="https:\/\/example.org\/a_b_c".*snake_case_word/);
 });
 
-test("stop, retry, branch", options, async () => {
-  await page.evaluate(() => { localStorage.setItem("hearth.settings", JSON.stringify({ temperature: "1.5", min_p: "0" })); });
-  await page.reload();
-  await page.click("#list .name");
-  await say("Tell me a very long story about a lamp, a dog and the sea, please.");
-  await page.waitForSelector("#stop:not([hidden])");
+test("a growing text keeps the nodes that did not change; odd texts are quick", options, async () => {
+  const same = await page.evaluate(async () => {
+    const { showMarkdown } = await import("./markdown.js");
+    const box = document.createElement("div");
+    showMarkdown(box, "one\n\n```c\nint x;\n```\n\ntw");
+    const [first, code] = box.children;
+    showMarkdown(box, "one\n\n```c\nint x;\n```\n\ntwo **three**");
+    for (const odd of ["*".repeat(20000), "[".repeat(20000), "`a".repeat(9000), "|-".repeat(9000) + "\n" + "|-".repeat(9000), "> ".repeat(5000), "- ".repeat(5000), "# " + " ".repeat(50000) + "x", "_a".repeat(9000)])
+      showMarkdown(document.createElement("div"), odd);
+    return box.children[0] === first && box.children[1] === code && box.children[2].textContent === "two three";
+  });
+  assert.ok(same);
+});
+
+test("stop, then continue; retry in a branch; both stay", options, async () => {
+  await endless(true);
+  await say("Tell me a very long story.");
+  await page.waitForFunction(() => (document.querySelector("article.live > .body")?.textContent.length ?? 0) > 20);
   await page.keyboard.press("Escape");
   await idle();
-  const before = await page.$$eval("#list li", (l) => l.length);
-  await page.evaluate(() => [...document.querySelectorAll("article.user button")].find((b) => b.textContent === "Edit").click());
-  await page.keyboard.type(" And more!");
-  await page.keyboard.press("Enter");
-  await idle();
-  assert.equal(await page.$$eval("#list li", (l) => l.length), before + 1);
-  const first = await page.$eval("article.user .body", (e) => e.textContent);
-  assert.equal(first, "Hello! Who are you? And more!");
-  await page.evaluate(() => [...document.querySelectorAll("article.assistant button")].find((b) => b.textContent === "Retry").click());
-  await idle();
-  assert.equal((await answers()).length, 1);
+  assert.match((await texts(".below")).at(-1), /Stopped/);
+  await set({ max_tokens: "12" });
+  const part = (await answers()).at(-1);
+  await answered(() => press("article.assistant .tools button", "Continue"));
+  const whole = (await answers()).at(-1);
+  assert.ok(whole.startsWith(part.trimEnd()) && whole.length > part.length, whole);
+  await endless(false);
+  await set({ max_tokens: "", temperature: "1.5" });
+  const rows = await page.$$eval("#list li", (l) => l.length);
+  await answered(() => press("article.assistant .tools button", "Retry: answer again in a branch"));
+  assert.match((await texts("article.assistant .pager")).at(-1), /2 \/ 2/);
+  assert.equal(await page.$$eval("#list li", (l) => l.length), rows);
+  await press(".pager button", "Previous version of this answer");
+  await page.waitForFunction((t) => [...document.querySelectorAll("article.assistant > .body")].at(-1).textContent === t, {}, whole);
 });
 
-test("the server goes away and comes back; the page carries on", options, async () => {
-  const port = server.port;
+test("edit a message: a branch; the other stays reachable, also after a reload", options, async () => {
+  await set({ temperature: "0" });
+  const before = await asked();
+  await page.evaluate(() => document.querySelector("article.user .tools button").click());
+  await page.keyboard.type(" And more!");
+  await answered(() => page.keyboard.press("Enter"));
+  assert.deepEqual(await asked(), ["Hello! Who are you? And more!"]);
+  assert.match((await texts("article.user .pager"))[0], /2 \/ 2/);
+  await page.reload();
+  await page.waitForSelector("article.user .pager");
+  assert.deepEqual(await asked(), ["Hello! Who are you? And more!"]);
+  await press("article.user .pager button", "Previous version of this message");
+  await page.waitForFunction((n) => document.querySelectorAll("article.user").length === n, {}, before.length);
+  assert.deepEqual(await asked(), before);
+});
+
+test("the server goes away in the middle of an answer and comes back; the page carries on", options, async () => {
+  const { port } = server;
+  await set({ temperature: "1", max_tokens: "1500" });
+  await endless(true);
+  await say("Count for me.");
+  await page.waitForFunction(() => (document.querySelector("article.live > .body")?.textContent.length ?? 0) > 40);
   await server.stop("SIGKILL");
+  const part = (await answers()).at(-1);
+  await page.waitForFunction(() => /The server is away/.test(document.getElementById("notice").textContent));
+  await set({ max_tokens: "10" });
+  server = await start("--port", port);
+  await idle();
+  const whole = (await answers()).at(-1);
+  assert.ok(whole.length > part.length && whole.startsWith(part.slice(0, 30)), whole);
+  assert.match((await texts(".below")).at(-1), /Continued|Cut off/);
+  await page.waitForFunction(() => document.getElementById("notice").hidden || /back/.test(document.getElementById("notice").textContent));
+  await page.reload();
+  await page.waitForSelector("article.user");
+});
+
+test("a message to a server that is away is sent when it is back; the page opens without it", options, async () => {
+  const { port } = server;
+  await set({ max_tokens: "", temperature: "0" });
+  await page.evaluate(() => navigator.serviceWorker.ready.then(() => {}));
+  await server.stop("SIGKILL");
+  await page.reload();
+  await page.waitForFunction(() => /The server is away/.test(document.getElementById("notice").textContent));
+  await alt("KeyN");
   await say("Are you there?");
-  await page.waitForFunction(() => document.body.textContent.includes("The server is away"), { timeout: 20000 });
+  await page.waitForFunction(() => /goes on when it is back/.test(document.querySelector(".wait")?.textContent ?? ""));
   server = await start("--port", port);
   await idle();
   assert.ok((await answers()).at(-1).length > 0);
 });
 
-test("the dashboard shows numbers", options, async () => {
-  await page.click("#open-dashboard");
-  await page.waitForSelector(".tile b");
-  assert.equal(await page.$$eval(".tile", (l) => l.length), 9);
+test("a refused request is told in words, and can be retried", options, async () => {
+  await set({ shape: "grammar", rules: "root ::= (" });
+  await say("Hello!");
+  await page.waitForSelector("article [role=alert]");
+  assert.match((await texts("article [role=alert]")).at(-1), /refused this request/);
+  await set({ shape: "json", rules: "" });
+  await press("article.assistant .tools button", "Retry: answer again in a branch");
+  await page.waitForFunction(() => !document.querySelector("article [role=alert]"));
+  await idle();
+  JSON.parse((await answers()).at(-1));
+  await set({ shape: "" });
+});
+
+test("the dashboard shows numbers and charts", options, async () => {
+  await alt("KeyD");
+  await page.waitForSelector("#headlines .figure");
+  await page.waitForFunction(() => document.querySelectorAll("#charts path.line").length >= 4, { timeout: 15000 });
+  assert.ok(await page.$$eval(".figure b", (l) => l.length) >= 4);
+  const told = await page.$$eval("#charts svg", (l) => l.map((e) => e.getAttribute("aria-label")));
+  assert.match(told[0], /^Generated: .* tokens\/s; at most/);
+  assert.ok(await page.$$eval("[role=meter]", (l) => l.length) >= 4);
   await page.keyboard.press("Escape");
-  assert.deepEqual(problems.filter((p) => !/Failed to load/.test(p)), []);
+  await page.waitForSelector("#chat:not([hidden])");
+});
+
+test("light and dark: text stands out from what is behind it", options, async () => {
+  const contrast = () => page.evaluate(() => {
+    const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+    const light = (colour) => {
+      canvas.fillStyle = colour;
+      canvas.fillRect(0, 0, 1, 1);
+      const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].map((c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+      return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const of = (front, back) => (Math.max(light(front), light(back)) + 0.05) / (Math.min(light(front), light(back)) + 0.05);
+    const style = (selector) => getComputedStyle(document.querySelector(selector));
+    const back = style("body").backgroundColor;
+    return { scheme: light(back) > 0.5 ? "light" : "dark", ratios: [of(style("body").color, back), of(style("article .below").color, back), of(style("#list .detail").color, style("#side").backgroundColor)] };
+  });
+  for (const scheme of ["light", "dark"]) {
+    await page.evaluate((s) => {
+      while (document.documentElement.dataset.theme !== s) document.getElementById("theme").click();
+    }, scheme);
+    const seen = await contrast();
+    assert.equal(seen.scheme, scheme);
+    assert.ok(seen.ratios.every((r) => r >= 4.5), `${scheme}: ${seen.ratios}`);
+  }
+  await page.reload();
+  await page.waitForSelector("article");
+  assert.equal((await contrast()).scheme, "dark");
+});
+
+test("by keyboard alone", options, async () => {
+  await page.keyboard.down("Control");
+  await page.keyboard.press("KeyK");
+  await page.keyboard.up("Control");
+  const focused = () => page.evaluate(() => document.activeElement.id || document.activeElement.className);
+  assert.equal(await focused(), "find");
+  await page.keyboard.type("are you there");
+  await page.waitForFunction(() => document.querySelectorAll("#list li").length === 1);
+  await page.keyboard.press("Enter");
+  assert.equal(await focused(), "entry");
+  await page.keyboard.press("Enter");
+  await page.waitForFunction(() => document.activeElement.id === "input");
+  assert.equal((await asked())[0], "Are you there?");
+  await page.keyboard.press("ArrowUp");
+  assert.equal(await page.evaluate(() => document.activeElement.getAttribute("aria-label")), "Edit the message");
+  await page.keyboard.press("Escape");
+  await alt("KeyO");
+  assert.equal(await page.$eval("#options", (e) => e.hidden), false);
+  await page.keyboard.press("Escape");
+  assert.equal(await page.$eval("#options", (e) => e.hidden), true);
+  assert.equal(await focused(), "open-options");
+  // Everything that can be clicked has a name, and everything is reached by Tab.
+  const nameless = await page.evaluate(() => [...document.querySelectorAll("button, input, select, textarea, a")]
+    .filter((e) => !(e.getAttribute("aria-label") || e.textContent.trim() || e.labels?.length || e.closest("[hidden]"))).map((e) => e.outerHTML));
+  assert.deepEqual(nameless, []);
+  await page.evaluate(() => document.querySelector(".skip").focus());
+  const stops = [];
+  for (let i = 0; i < 60; i++) {
+    await page.keyboard.press("Tab");
+    const id = await page.evaluate(() => document.activeElement.id);
+    if (id) stops.push(id);
+    if (id === "input") break;
+  }
+  const order = ["new", "find", "open-dashboard", "theme", "open-keys", "open-options", "log", "input"];
+  assert.deepEqual(stops.filter((s) => order.includes(s)), order);
+});
+
+test("on a narrow screen the list is a drawer and nothing sticks out", options, async () => {
+  await page.setViewport({ width: 375, height: 720, hasTouch: true, isMobile: true });
+  assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
+  await page.click("#open-side");
+  await page.waitForFunction(() => document.getElementById("main").inert);
+  await page.keyboard.press("Escape");
+  assert.equal(await page.evaluate(() => document.getElementById("main").inert), false);
+  await page.evaluate(() => { location.hash = "#/dashboard"; });
+  await page.waitForSelector("#dashboard:not([hidden])");
+  assert.ok(await page.evaluate(() => document.querySelector(".sheet").scrollWidth <= innerWidth));
+});
+
+test("a server that asks for a key: the page asks for it", options, async () => {
+  const locked = await start("--api-key", "a-key-for-tests");
+  const own = await browser.createBrowserContext();
+  try {
+    const p = await newPage(locked.address, own);
+    await p.waitForSelector("#key-dialog[open]");
+    await p.type("#key", "wrong");
+    await p.keyboard.press("Enter");
+    await p.waitForFunction(() => /not the right one/.test(document.getElementById("key-title").textContent) && document.getElementById("key-dialog").open);
+    await p.type("#key", "a-key-for-tests");
+    await p.keyboard.press("Enter");
+    await p.waitForFunction(() => document.getElementById("model").value);
+    await p.type("#input", "Hello!");
+    await p.keyboard.press("Enter");
+    await p.waitForFunction(() => document.querySelector("article.assistant .fact"));
+  } finally {
+    await own.close();
+    await locked.stop();
+  }
+});
+
+test("the page is served with a policy; nothing went wrong on the way", options, async () => {
+  const reply = await fetch(server.address + "/");
+  assert.match(reply.headers.get("content-security-policy"), /default-src 'none'; script-src 'self'/);
+  assert.deepEqual(problems, []);
 });

@@ -97,13 +97,15 @@ static double divergence(const float *p, const float *q, size_t n) {
     return kl;
 }
 
-static model load(const fixture *f, const char *cpu) {
+static model load_as(const fixture *f, const char *cpu, int kv_type) {
     err e = {0};
     model m;
     const kernels *k = kernels_find(cpu, &e);
-    if (!k || !model_load(&m, f->file, k, strcmp(k->name, "ref") ? QUANT_F16 : QUANT_F32, &e)) fail_msg("%s: %s", f->name, e.text);
+    if (!k || !model_load(&m, f->file, k, kv_type, kv_type, &e)) fail_msg("%s: %s", f->name, e.text);
     return m;
 }
+
+static model load(const fixture *f, const char *cpu) { return load_as(f, cpu, strcmp(cpu, "ref") ? QUANT_F16 : QUANT_F32); }
 
 /* Largest difference over the listed positions, in units of the reference's standard deviation. */
 static double worst(const fixture *f, const sequence *s, const float *logits, size_t row) {
@@ -331,9 +333,49 @@ static void fast_paths(void **state) {
     close_fixture(&f);
 }
 
+/* The mean divergence of logits from the reference over the sequence's listed positions. */
+static double mean_divergence(const fixture *f, const sequence *s, const float *logits, size_t row) {
+    double sum = 0;
+    size_t n = json_array_size(s->positions);
+    for (size_t j = 0; j < n; j++) {
+        size_t at = (size_t)json_integer_value(json_array_get(s->positions, j));
+        sum += divergence((const float *)(void *)f->reference.data + (s->offset_rows + j) * row, logits + at * row, row);
+    }
+    return sum / (double)n;
+}
+
+/* With keys and values in few bits: the same logits however a text is cut (the tile unit, which computes many queries in another way, apart), and near the reference. */
+static void few_bits(void **state) {
+    need_kit();
+    fixture f = open_fixture(*state);
+    err e = {0};
+    pool *p = pool_new(1, &e);
+    static const struct { int type; double limit; } types[] = {{QUANT_Q8_0, 5e-4}, {QUANT_Q4_0, 0.1}};
+    sequence s = get_sequence(&f, json_array_size(json_object_get(f.json, "sequences")) - 1);
+    for (const kernels *const *k = kernels_all(); *k; k++)
+        for (int i = 0; (*k)->usable() && i < 2; i++) {
+            model m = load_as(&f, (*k)->name, types[i].type);
+            size_t row = (size_t)m.params.n_vocab;
+            float *whole = all_logits(&m, p, s.ids, s.n, 512);
+            double off = mean_divergence(&f, &s, whole, row);
+            if (!(off < types[i].limit)) fail_msg("%s with %s: mean divergence %g with %s", f.name, (*k)->name, off, kv_type_name(types[i].type));
+            const int n = s.n < 80 ? s.n : 80; /* more than one block */
+            for (int chunk = 1; !(*k)->attention_many && chunk <= 7; chunk += 6) {
+                float *other = all_logits(&m, p, s.ids, n, chunk);
+                if (memcmp(whole, other, row * (size_t)n * sizeof *whole) != 0)
+                    fail_msg("%s with %s: %d tokens in chunks of %d give other logits with %s", f.name, (*k)->name, n, chunk, kv_type_name(types[i].type));
+                free(other);
+            }
+            free(whole);
+            model_free(&m);
+        }
+    pool_free(p);
+    close_fixture(&f);
+}
+
 int main(void) {
-    enum { KINDS = 3 };
-    static const struct { const char *title; CMUnitTestFunction run; } kinds[KINDS] = {{"exact", exact_path}, {"several at once", several_at_once}, {"fast", fast_paths}};
+    enum { KINDS = 4 };
+    static const struct { const char *title; CMUnitTestFunction run; } kinds[KINDS] = {{"exact", exact_path}, {"several at once", several_at_once}, {"fast", fast_paths}, {"few bits", few_bits}};
     struct CMUnitTest tests[KINDS * N_NAMES + 2] = {
         {"deepseek2-lite: older layout", older_latent_layout, NULL, NULL, "deepseek2-lite"},
         {"deepseek3: older layout", older_latent_layout, NULL, NULL, "deepseek3"},

@@ -1,4 +1,4 @@
-/* Agents on every architecture of the models kit: after restarts greedy text goes on bit for bit as if there had been none. */
+/* Agents on every architecture of the models kit and every type of keys and values: after restarts greedy text goes on bit for bit as if there had been none. */
 #include "tools/support.h"
 
 #include <unistd.h>
@@ -8,12 +8,18 @@
 static const char *const models[] = {"llama", "llama3-rope", "mistral", "qwen2", "qwen3", "qwen3moe", "gemma2", "gemma3", "phi3", "olmo2", "granite", "granitemoe",
                                      "gpt-oss", "smollm3", "deepseek2-lite", "deepseek3"};
 
-static hearth_engine *open_engine(const char *name, const char *cpu, const char *folder) {
+/* How a model is run; NULL: the default. */
+typedef struct way {
+    const char *cpu, *kv_type;
+} way;
+
+static hearth_engine *open_engine(const char *name, way w, const char *folder) {
     char path[100];
     err e = {0};
     snprintf(path, sizeof path, "models/%s.gguf", name);
     hearth_engine_options o = hearth_engine_defaults();
-    o.cpu = cpu;
+    o.cpu = w.cpu;
+    o.kv_type = w.kv_type;
     o.cache = false;
     o.store = folder != NULL;
     o.store_dir = folder;
@@ -49,22 +55,22 @@ static void do_step(hearth_engine *en, hearth_session *s, int i) {
     generate(en, s, steps[i].answer);
 }
 
-static void one_model(const char *name, const char *cpu, const char *folder) {
+static void one_model(const char *name, way w, const char *folder) {
     err e = {0};
-    hearth_engine *en = open_engine(name, cpu, NULL);
+    hearth_engine *en = open_engine(name, w, NULL);
     size_t vocab = (size_t)hearth_engine_info(en).n_vocab;
     hearth_session *s = hearth_session_new(en, &e);
     for (int i = 0; i < STEPS; i++) do_step(en, s, i);
     for (int i = 0; i < STEPS; i++) {
-        hearth_engine *later = open_engine(name, cpu, folder);
+        hearth_engine *later = open_engine(name, w, folder);
         hearth_session *a = hearth_session_open(later, "agent", NULL, &e);
         if (!a) fail_msg("%s", e.text);
         do_step(later, a, i);
         if (i == STEPS - 1) {
             size_t n = hearth_session_length(s);
             assert_int_equal(hearth_session_length(a), n);
-            if (memcmp(hearth_session_tokens(a), hearth_session_tokens(s), n * sizeof(int32_t)) != 0) fail_msg("%s, %s: another text after restarts", name, cpu ? cpu : "auto");
-            if (memcmp(hearth_session_logits(a), hearth_session_logits(s), vocab * sizeof(float)) != 0) fail_msg("%s, %s: other logits after restarts", name, cpu ? cpu : "auto");
+            if (memcmp(hearth_session_tokens(a), hearth_session_tokens(s), n * sizeof(int32_t)) != 0) fail_msg("%s, %s, %s: another text after restarts", name, w.cpu ? w.cpu : "auto", w.kv_type ? w.kv_type : "-");
+            if (memcmp(hearth_session_logits(a), hearth_session_logits(s), vocab * sizeof(float)) != 0) fail_msg("%s, %s, %s: other logits after restarts", name, w.cpu ? w.cpu : "auto", w.kv_type ? w.kv_type : "-");
             hearth_kv_stats k = hearth_engine_kv(later);
             assert_true(k.tokens_loaded >= 192 && k.damaged == 0 && k.failures == 0);
         }
@@ -83,9 +89,13 @@ static void goes_on_after_restarts(void **state) {
         char path[100];
         snprintf(path, sizeof path, "models/%s.gguf", models[i]);
         if (access(kit_path(path), R_OK) != 0) continue;
-        /* The exact path keeps float, the others half: both are tried over the models. */
-        snprintf(folder, sizeof folder, "%s/%s", temp_dir(), models[i]);
-        one_model(models[i], i % 5 == 4 ? "ref" : NULL, folder);
+        /* Each model in the default way and with quantized keys and values; the exact kernels, and types that differ, are tried over the models. */
+        const bool latent = strncmp(models[i], "deepseek", 8) == 0;
+        const way ways[] = {{.cpu = i % 5 == 4 ? "ref" : NULL}, {.kv_type = "q8_0"}, {.kv_type = "q4_0"}, {.cpu = i % 4 == 1 ? "ref" : NULL, .kv_type = latent ? "q8_0" : i % 2 ? "q8_0,q4_0" : "f16,q8_0"}};
+        for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
+            snprintf(folder, sizeof folder, "%s/%s-%zu", temp_dir(), models[i], k);
+            one_model(models[i], ways[k], folder);
+        }
     }
 }
 

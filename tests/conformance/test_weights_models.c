@@ -12,7 +12,8 @@ enum { N_NAMES = sizeof names / sizeof *names, TOKENS = 12 };
 static float *logits_of(const gguf *g, const kernels *k, pool *p, const weights_options *o, weights_stats *stats) {
     err e = {0};
     model m;
-    if (!model_load(&m, g, k, strcmp(k->name, "ref") ? QUANT_F16 : QUANT_F32, &e)) fail_msg("%s", e.text);
+    const int kv_type = strcmp(k->name, "ref") ? QUANT_F16 : QUANT_F32;
+    if (!model_load(&m, g, k, kv_type, kv_type, &e)) fail_msg("%s", e.text);
     weights *w = NULL;
     if (o) {
         w = weights_open(g, k, p, o, &e);

@@ -22,9 +22,9 @@ static int serve(void) {
     o.threads = 1;
     o.cache = false;
     o.store = false;
+    o.kv_memory = 4 << 20;
     hearth_engine *engine = hearth_engine_open(write_tiny(&m, false, NULL), &o, &e);
     loop_options lo = loop_defaults();
-    lo.kv_bytes = 4 << 20;
     loop *l = engine ? loop_new(engine, &lo, &e) : NULL;
     static api_options ao = {.model = "m", .limit_s = 20};
     ao.sampler = hearth_sampler_defaults();

@@ -8,7 +8,7 @@
 
 static inline kv_layout small_layout(void) {
     kv_layout l;
-    assert_true(kv_layout_init(&l, 2, QUANT_F32, NULL));
+    assert_true(kv_layout_init(&l, 2, QUANT_F32, QUANT_F32, NULL));
     assert_true(kv_layout_set(&l, 0, 2, 3, 2, false, NULL));
     assert_true(kv_layout_set(&l, 1, 1, 4, 2, true, NULL));
     return l;

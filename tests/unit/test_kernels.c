@@ -66,11 +66,14 @@ static void attention_matches_ref(void **state) {
         {.n_q = 50, .k_dim = 40, .v_dim = 24, .keys = 411, .sink = true, .window = 150},
         {.n_q = 64, .k_dim = 128, .v_dim = 72, .keys = 300, .cap = 20, .window = 33},
     };
+    static const int types[][2] = {{QUANT_F32, QUANT_F32},   {QUANT_F16, QUANT_F16},  {QUANT_Q8_0, QUANT_Q8_0},
+                                   {QUANT_Q4_0, QUANT_Q4_0}, {QUANT_Q8_0, QUANT_Q4_0}, {QUANT_F16, QUANT_Q8_0}};
+    enum { N_TYPES = sizeof types / sizeof *types };
     for (int s = 0; kernels_all()[s]; s++) {
         const kernels *k = kernels_all()[s];
-        for (int i = 0; k->usable() && i < 2 * (int)(sizeof cases / sizeof *cases); i++) {
-            check_att c = cases[i / 2];
-            c.type = i & 1 ? QUANT_F16 : QUANT_F32;
+        for (int i = 0; k->usable() && i < N_TYPES * (int)(sizeof cases / sizeof *cases); i++) {
+            check_att c = cases[i / N_TYPES];
+            c.k_type = types[i % N_TYPES][0], c.v_type = types[i % N_TYPES][1];
             double worst = check_attention(k, &c, seed_of(i, 7));
             if (!(worst >= 0 && worst <= check_att_limit(k, &c))) fail_msg("%s attention, case %d: error %g", k->name, i, worst);
         }

@@ -283,7 +283,7 @@ static void bears_any_failing_allocation(void **state) {
 static void holds_a_million_blocks(void **state) {
     (void)state;
     kv_layout l;
-    assert_true(kv_layout_init(&l, 1, QUANT_F16, NULL) && kv_layout_set(&l, 0, 1, 1, 1, true, NULL));
+    assert_true(kv_layout_init(&l, 1, QUANT_F16, QUANT_F16, NULL) && kv_layout_set(&l, 0, 1, 1, 1, true, NULL));
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     size_t total = 50000;
 #else

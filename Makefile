@@ -47,7 +47,7 @@ CLI_OBJ  := $(CLI_SRC:%.c=$(BUILD)/%.o)
 TEST_SRC := $(wildcard tests/unit/test_*.c tests/conformance/test_*.c)
 TESTS    := $(TEST_SRC:%.c=$(BUILD)/%)
 
-.PHONY: all run test clients fuzz asan ubsan tsan install deps clean help tests
+.PHONY: all run test clients fuzz soak asan ubsan tsan install deps clean help tests
 all: $(BUILD)/hearth $(BUILD)/libhearth.a $(BUILD)/libhearth.so $(BUILD)/hearth.pc
 
 help:
@@ -57,6 +57,7 @@ help:
 	@echo 'make asan       the tests under the address sanitizer (ubsan, tsan: undefined, thread)'
 	@echo 'make clients    real API clients and a browser against the server (needs npm; Chromium if there)'
 	@echo 'make fuzz       each fuzz target for FUZZ_SECONDS (now $(FUZZ_SECONDS)); needs clang and its fuzzer library'
+	@echo 'make soak       many clients, good and bad, for SOAK_SECONDS (now $(SOAK_SECONDS)) against a server'
 	@echo 'make install    to PREFIX (now $(PREFIX)), below DESTDIR'
 	@echo 'make deps       only install the Debian packages that are missing'
 	@echo 'make clean      delete $(BUILD)'
@@ -116,6 +117,13 @@ fuzz:
 	@$(MAKE) --no-print-directory -s $(PARALLEL) BUILD=build/fuzz CC=clang OPT='-O1 -g' SANITIZE='-fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all' \
 		WARN= $(FUZZERS:%=build/fuzz/%)
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) tests/fuzz/run.sh $(FUZZERS:%=build/fuzz/%)
+
+SOAK_SECONDS ?= 60
+SOAK_CLIENTS ?= 64
+$(BUILD)/soak: $(BUILD)/tests/soak/soak.o $(BUILD)/tests/soak/client.o $(LIB_OBJ)
+	$(CC) $(LDFLAGS) $^ $(LDLIBS) -o $@
+soak: $(BUILD)/hearth $(BUILD)/soak
+	@$(BUILD)/soak $(BUILD)/hearth $(SOAK_SECONDS) $(SOAK_CLIENTS) --store off --kv-memory 64M
 
 asan:
 	@$(MAKE) --no-print-directory test BUILD=build/asan OPT='-O1 -g' SANITIZE='-fsanitize=address -fno-omit-frame-pointer'

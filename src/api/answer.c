@@ -80,13 +80,14 @@ const char *thinking_close(const thinking *k) { return k->close; }
 
 bool thinking_variables(const api *a, json_t *variables, const char *effort, int wish) {
     const char *template = a->info.chat_template ? a->info.chat_template : "";
-    const bool levels = strstr(template, "reasoning_effort") != NULL;
-    if (effort) wish = strcmp(effort, "none") != 0;
+    const bool levels = strstr(template, "reasoning_effort") != NULL, has_switch = strstr(template, "thinking") != NULL, none = effort && strcmp(effort, "none") == 0;
+    /* An effort needs levels, or thoughts that can at least be had or not. */
+    if (effort && !none && !levels && (wish == 0 || !a->thinks)) return false;
+    if (effort && wish < 0) wish = !none;
+    /* One who never thinks cannot be told to do so; one who always does, not to. */
+    if ((wish == 1 && !a->thinks && !levels) || (wish == 0 && a->thinks && !has_switch)) return false;
+    if (effort && !none && levels) json_object_set_new(variables, "reasoning_effort", json_string(effort));
     if (wish < 0) return true;
-    /* One who always thinks cannot be told not to; one who never does, to do so. */
-    const bool has_switch = strstr(template, "enable_thinking") || strstr(template, "thinking");
-    if (wish == 1 ? !a->thinks && !levels : a->thinks && !has_switch) return false;
-    if (effort && wish == 1 && levels) json_object_set_new(variables, "reasoning_effort", json_string(effort));
     /* The two names in use for the switch. */
     json_object_set_new(variables, "enable_thinking", json_boolean(wish));
     json_object_set_new(variables, "thinking", json_boolean(wish));

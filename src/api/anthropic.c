@@ -115,6 +115,7 @@ static bool check_rest(message *m, bool count_only, refusal *f) {
 
 static bool read_message(message *m, const http_request *r, bool count_only, refusal *f) {
     sampling_init(&m->s, m->a);
+    m->s.stop_name = "stop_sequences";
     hearth_sampler_options *o = &m->s.request.sampler;
     const field table[] = {
         {"model", FIELD_TEXT, &m->model, 0, 0, NULL},
@@ -161,7 +162,7 @@ static bool make_prompt(message *m, const json_t *given, bool begin, token_run *
     if (m->tools) json_object_set(variables, "tools", m->tools);
     if (!begin) json_object_set_new(variables, "add_generation_prompt", json_false());
     /* What cannot be switched off is left out of the answer. */
-    bool ok = thinking_variables(m->a, variables, m->effort, m->think) || m->think == 0 || refuse(f, "", "output_config.effort: this model has no levels of effort");
+    bool ok = thinking_variables(m->a, variables, m->effort, m->think) || (m->think == 0 && !m->effort) || refuse(f, "", "output_config.effort: this model has no levels of effort");
     ok = ok && text_render(m->a, variables, m->s.grammar != NULL, prompt, f);
     json_decref(variables);
     return ok;

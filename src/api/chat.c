@@ -10,7 +10,7 @@ typedef struct chat {
     json_t *body;
     sampling s;
     const json_t *messages, *tools, *tool_choice, *stream_options, *template_variables, *modalities;
-    const char *model, *reasoning_effort, *service_tier;
+    const char *model, *reasoning_effort, *service_tier, *verbosity;
     int64_t max_tokens, max_completion_tokens, top_logprobs;
     bool stream, logprobs, store, parallel_calls, include_usage, use_tools;
     loop_ticket *ticket;
@@ -63,6 +63,7 @@ static bool check_rest(chat *c, refusal *f) {
     if (c->store) return refuse(f, "store", "'store' must be false: nothing is stored for later retrieval.");
     if (c->service_tier && strcmp(c->service_tier, "auto") != 0 && strcmp(c->service_tier, "default") != 0)
         return refuse(f, "service_tier", "'service_tier' must be 'auto' or 'default'.");
+    if (c->verbosity && strcmp(c->verbosity, "medium") != 0) return refuse(f, "verbosity", "'verbosity' must be 'medium': there is no other.");
     if (c->modalities && (json_array_size(c->modalities) != 1 || !json_is_string(json_array_get(c->modalities, 0)) || strcmp(json_string_value(json_array_get(c->modalities, 0)), "text") != 0))
         return refuse(f, "modalities", "'modalities' must be [\"text\"].");
     if (c->stream_options) {
@@ -102,6 +103,12 @@ static bool read_chat(chat *c, const http_request *r, refusal *f) {
         {"metadata", FIELD_MEANINGLESS, NULL, 0, 0, NULL},
         {"safety_identifier", FIELD_MEANINGLESS, NULL, 0, 0, NULL},
         {"prompt_cache_key", FIELD_MEANINGLESS, NULL, 0, 0, NULL},
+        {"prompt_cache_retention", FIELD_MEANINGLESS, NULL, 0, 0, NULL},
+        {"prompt_cache_options", FIELD_MEANINGLESS, NULL, 0, 0, NULL},
+        {"verbosity", FIELD_TEXT, &c->verbosity, 0, 0, NULL},
+        {"prediction", FIELD_REFUSED, NULL, 0, 0, "nothing is predicted"},
+        {"web_search_options", FIELD_REFUSED, NULL, 0, 0, "give a search as one of the 'tools'"},
+        {"moderation", FIELD_REFUSED, NULL, 0, 0, NULL},
         {"functions", FIELD_REFUSED, NULL, 0, 0, "use 'tools'"},
         {"function_call", FIELD_REFUSED, NULL, 0, 0, "use 'tool_choice'"},
         {"audio", FIELD_REFUSED, NULL, 0, 0, "only text can be generated"},

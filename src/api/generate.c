@@ -10,6 +10,7 @@ void sampling_init(sampling *s, const api *a) {
     s->request = loop_request_defaults();
     s->request.sampler = a->o.sampler;
     s->n = 1;
+    s->stop_name = "stop";
     s->max_tokens = -1;
     s->seed = INT64_MIN;
     s->top_k = a->o.sampler.top_k;
@@ -46,9 +47,9 @@ void sampling_init(sampling *s, const api *a) {
 void sampling_free(sampling *s) { hearth_grammar_free(s->grammar); }
 
 static bool add_stop(sampling *s, int *n, const json_t *text, refusal *f) {
-    if (*n >= MOST_STOPS) return refuse(f, "stop", "'stop' may hold %d strings at most.", MOST_STOPS);
+    if (*n >= MOST_STOPS) return refuse(f, s->stop_name, "'%s' may hold %d strings at most.", s->stop_name, MOST_STOPS);
     if (!json_is_string(text) || json_string_length(text) == 0 || strlen(json_string_value(text)) != json_string_length(text))
-        return refuse(f, "stop", "'stop' must be a string or an array of strings, none of them empty or with a NUL in it.");
+        return refuse(f, s->stop_name, "'%s' must be a string or an array of strings, none of them empty or with a NUL in it.", s->stop_name);
     s->stops[(*n)++] = json_string_value(text);
     return true;
 }
@@ -122,6 +123,8 @@ void refuse_ticket(refusal *f, const err *e) {
     switch (e->code) {
     case HEARTH_LIMIT: refuse_with(f, 504, "timeout", "", "%s", e->text); break;
     case HEARTH_CANCELLED: refuse_with(f, 503, NULL, "", "%s", e->text); break;
+    case HEARTH_ARGUMENT: /* demands that contradict each other, which shows only on the way */
+    case HEARTH_UNSUPPORTED: refuse_with(f, 400, NULL, "", "%s", e->text); break;
     default: refuse_with(f, 500, NULL, "", "%s", e->text); break;
     }
 }

@@ -123,7 +123,7 @@ enum { MOST_STOPS = 16, MOST_BIAS = 1024 };
 typedef struct sampling {
     loop_request request; /* tokens are the caller's to set */
     const json_t *stop, *logit_bias, *response_format, *json_schema;
-    const char *gbnf, *regex;
+    const char *gbnf, *regex, *stop_name; /* stop_name: as the API calls it */
     hearth_grammar *grammar; /* owned; NULL: any answer */
     int64_t n, max_tokens, seed, top_k, priority;
     float limit_s;

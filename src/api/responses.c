@@ -211,6 +211,7 @@ static bool make_prompt(response *p, token_run *prompt, refusal *f) {
     if (!read_items(p, f)) return false;
     json_t *chat = messages_from_items(p->items, p->instructions, f), *messages = chat ? messages_from_openai(chat, f) : NULL;
     json_decref(chat);
+    if (chat && !messages) strcpy(f->param, "input");
     if (messages && p->tools && !template_has_tools(p->a)) {
         json_t *as_text = tools_as_text(messages, p->tools, f);
         json_decref(messages);

@@ -20,7 +20,7 @@ api *api_new(hearth_engine *engine, loop *l, const api_options *options, err *e)
     a->thoughts = thinking_bound(a->thinks, engine);
     a->n_shown = thinking_tokens(a->thinks, engine, a->shown, LOOP_SHOWN);
     shape_open(a);
-    a->responses = a->own_responses = response_state_new(e);
+    a->responses = a->own_responses = response_state_new(options->responses_dir, e);
     if (a->responses) return a;
     api_free(a);
     return NULL;

@@ -234,7 +234,7 @@ bool thinking_variables(const api *a, json_t *variables, const char *effort, int
 
 /* Responses that later requests may go on from: {"response": ..., "input": [items]} by id. For any thread. */
 typedef struct response_state response_state;
-response_state *response_state_new(err *e);
+response_state *response_state_new(const char *folder, err *e); /* NULL: in memory */
 void response_state_free(response_state *s);
 bool response_state_put(response_state *s, const char *id, const json_t *record, err *e);
 json_t *response_state_get(response_state *s, const char *id); /* new reference, or NULL */

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "cli/cli.h"
+#include "engine/recall.h"
 #include "gguf/folder.h"
 
 enum { MOST_KEYS = 65, MOST_MODELS = 64 };
@@ -24,7 +25,7 @@ typedef struct serve_command {
     bool quiet;
     _Atomic bool up;
     const char *key_table[2 * MOST_KEYS], *origin_table[MOST_KEYS], *alias_table[MOST_KEYS];
-    buf key_text;
+    buf key_text, responses_dir;
 } serve_command;
 
 static uint64_t machine_bytes(void) {
@@ -89,6 +90,16 @@ static bool order_models(serve_command *c, const char *const *args, int n, err *
     return true;
 }
 
+/* Responses are kept where conversations are. */
+static bool find_responses(serve_command *c, err *e) {
+    if (!c->models.engine.store) return true;
+    char *folder = recall_folder(c->models.engine.store_dir, NULL);
+    bool ok = !folder || buf_addf(&c->responses_dir, e, "%s/responses", folder);
+    if (folder && ok) c->models.api.responses_dir = c->responses_dir.data;
+    mem_free(folder);
+    return ok;
+}
+
 static bool finish_options(serve_command *c, const char *const *args, int n, err *e) {
     if (!order_models(c, args, n, e)) return false;
     memcpy(c->origin_table, c->origins.items, (size_t)c->origins.n * sizeof *c->origin_table);
@@ -101,7 +112,7 @@ static bool finish_options(serve_command *c, const char *const *args, int n, err
     if (o->memory == UINT64_MAX) o->memory = machine_bytes() / 2;
     c->http.max_body = (size_t)c->max_body;
     c->http.log = c->quiet ? NULL : stderr;
-    return gather_keys(c, e);
+    return find_responses(c, e) && gather_keys(c, e);
 }
 
 /* At the start only what is served matters. */
@@ -205,8 +216,8 @@ int cmd_serve(int argc, char **argv) {
     };
     const cli_spec spec = {
         .usage = "hearth serve [[NAME=]MODEL ...] [options]",
-        .about = "Serves models over HTTP: a page to chat with at /, OpenAI's API under /v1 (chat/completions, completions, models),\n"
-                 "Anthropic's (/v1/messages), /tokenize, /detokenize, /apply-template, /health and /metrics.\n"
+        .about = "Serves models over HTTP: a page to chat with at /, OpenAI's API under /v1 (chat/completions, completions, responses,\n"
+                 "embeddings, models), Anthropic's (/v1/messages), /tokenize, /detokenize, /apply-template, /health and /metrics.\n"
                  "The first model is loaded at once and answers where a request names none; the others are loaded when they are asked for.\n"
                  "Without MODEL the default model is served. Listens on this machine only, unless told otherwise.",
         .options = options,
@@ -221,5 +232,6 @@ int cmd_serve(int argc, char **argv) {
     if (!finish_options(&c, args, n, &e)) status = cli_usage(&spec, &e);
     else status = serve(&c);
     buf_free(&c.key_text);
+    buf_free(&c.responses_dir);
     return status;
 }

@@ -14,6 +14,7 @@ static loop *the_loop;
 static api *the_api;
 static http_server *server;
 static int port;
+static const char *kit_responses_dir; /* NULL: in memory */
 
 /* Returns 0, or -1 after saying why. */
 static inline int kit_start(const char *path, const hearth_engine_options *options) {
@@ -22,7 +23,7 @@ static inline int kit_start(const char *path, const hearth_engine_options *optio
     loop_options lo = loop_defaults();
     lo.max_queue = 4;
     the_loop = engine ? loop_new(engine, &lo, &e) : NULL;
-    api_options ao = {.model = "ember", .sampler = hearth_sampler_defaults()};
+    api_options ao = {.model = "ember", .sampler = hearth_sampler_defaults(), .responses_dir = kit_responses_dir};
     the_api = the_loop ? api_new(engine, the_loop, &ao, &e) : NULL;
     http_options ho = http_defaults();
     ho.port = 0;

@@ -9,23 +9,26 @@ struct thinking {
     const char *open, *close;
     bool channels;               /* messages with headers: open is how a header begins */
     const char *const *markers;  /* what must be seen of control tokens, NULL-terminated */
+    const char *reply, *reply_end; /* around the answer that follows the thoughts; or NULL */
 };
 
 static const char *const channel_markers[] = {"<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|constrain|>", NULL};
 static const thinking kinds[] = {
-    {"<|channel|>", "<|message|>", true, channel_markers}, /* gpt-oss */
-    {"<think>", "</think>", false, NULL},                  /* DeepSeek, Qwen, Granite and many others */
-    {"[THINK]", "[/THINK]", false, NULL},                  /* Mistral */
-    {"<|START_THINKING|>", "<|END_THINKING|>", false, NULL}, /* Cohere */
-    {"<seed:think>", "</seed:think>", false, NULL},
-    {"<thought>", "</thought>", false, NULL},
-    {"<thinking>", "</thinking>", false, NULL},
-    {"<reasoning>", "</reasoning>", false, NULL},
+    {"<|channel|>", "<|message|>", true, channel_markers, NULL, NULL}, /* gpt-oss */
+    {"<think>", "</think>", false, NULL, "<response>", "</response>"}, /* Granite */
+    {"<think>", "</think>", false, NULL, NULL, NULL},                  /* DeepSeek, Qwen and many others */
+    {"[THINK]", "[/THINK]", false, NULL, NULL, NULL},                  /* Mistral */
+    {"<|START_THINKING|>", "<|END_THINKING|>", false, NULL, NULL, NULL}, /* Cohere */
+    {"<seed:think>", "</seed:think>", false, NULL, NULL, NULL},
+    {"<thought>", "</thought>", false, NULL, NULL, NULL},
+    {"<thinking>", "</thinking>", false, NULL, NULL, NULL},
+    {"<reasoning>", "</reasoning>", false, NULL, NULL, NULL},
 };
 
 const thinking *thinking_find(const char *template) {
     for (size_t i = 0; template && i < sizeof kinds / sizeof *kinds; i++) {
         bool open = strstr(template, kinds[i].open) != NULL, close = strstr(template, kinds[i].close) != NULL;
+        if (kinds[i].reply && !strstr(template, kinds[i].reply)) continue;
         if (kinds[i].channels ? open && close : open || close) return &kinds[i];
     }
     return NULL;
@@ -97,14 +100,15 @@ bool thinking_variables(const api *a, json_t *variables, const char *effort, int
 /* ---- the parser ---- */
 
 /* BEFORE: nothing but white space came. THOUGHT: between the markers, or in a message that is one. BETWEEN: white space after the thoughts. BODY: the answer, or a
- * message of it. HEADER: of a message in a channel. CALL: a message that is a call. */
-typedef enum state { BEFORE, THOUGHT, BETWEEN, BODY, HEADER, CALL } state;
+ * message of it. HEADER: of a message in a channel. CALL: a message that is a call. OVER: nothing more is wanted. */
+typedef enum state { BEFORE, THOUGHT, BETWEEN, BODY, HEADER, CALL, OVER } state;
 
 struct answer {
     const thinking *kind; /* or NULL */
     tool_parser *tools;   /* or NULL */
     state state;
     bool started;         /* THOUGHT: something was given out of it */
+    bool wrapped;         /* BODY: the answer has markers of its own */
     int calls;            /* in channels */
     buf held, thoughts;
     tool_sink *sink;
@@ -209,6 +213,32 @@ static bool step_thought(answer *a, const char *end, bool *more, err *e) {
     return true;
 }
 
+/* Looks for the marker that some put before the answer. */
+static bool step_between(answer *a, bool *more) {
+    const char *mark = a->kind->reply;
+    skip_space(a);
+    if (a->held.len == 0) return true;
+    size_t n = mark ? strlen(mark) : 0, same = n < a->held.len ? n : a->held.len;
+    bool begins = mark && memcmp(a->held.data, mark, same) == 0;
+    if (begins && same < n) return true;
+    if (begins) consume(a, n);
+    a->wrapped = begins;
+    a->state = BODY;
+    *more = true;
+    return true;
+}
+
+/* The answer, up to its own marker; nothing is after that. */
+static bool step_wrapped(answer *a, err *e) {
+    const char *end = a->kind->reply_end, *found = memmem(a->held.data, a->held.len, end, strlen(end));
+    if (!found) return give(a, a->held.len - maybe(&a->held, end, false), e);
+    size_t n = (size_t)(found - a->held.data);
+    if (n > 0 && !give(a, n, e)) return false;
+    a->held.len = 0;
+    a->state = OVER;
+    return true;
+}
+
 /* ---- channels: <|start|>assistant<|channel|>NAME to=functions.TOOL<|message|>...<|end|> ---- */
 
 static bool step_header(answer *a, bool *more, err *e) {
@@ -263,11 +293,9 @@ static bool steps(answer *a, err *e) {
         switch (a->state) {
         case BEFORE: ok = channels ? step_first(a, &more) : step_before(a, &more); break;
         case THOUGHT: ok = channels ? step_message(a, &more, e) : step_thought(a, a->kind->close, &more, e); break;
-        case BETWEEN:
-            skip_space(a);
-            if (a->held.len > 0) a->state = BODY, more = true;
-            break;
-        case BODY: ok = channels ? step_message(a, &more, e) : give(a, a->held.len, e); break;
+        case BETWEEN: ok = step_between(a, &more); break;
+        case BODY: ok = channels ? step_message(a, &more, e) : a->wrapped ? step_wrapped(a, e) : give(a, a->held.len, e); break;
+        case OVER: a->held.len = 0; break;
         case HEADER: ok = step_header(a, &more, e); break;
         case CALL: ok = step_message(a, &more, e); break;
         }
@@ -286,7 +314,8 @@ bool answer_end(answer *a, tool_sink *sink, void *user, err *e) {
     a->sink = sink;
     a->user = user;
     if (a->state == BEFORE) a->state = BODY;
-    if (a->state == HEADER || a->state == BETWEEN) a->held.len = 0;
+    if (a->state == BETWEEN) a->state = BODY; /* the beginning of a marker, no more */
+    if (a->state == HEADER || a->state == OVER) a->held.len = 0;
     while (a->state == THOUGHT && a->held.len > 0 && is_space(a->held.data[a->held.len - 1])) a->held.len--;
     if (!give(a, a->held.len, e)) return false;
     if (a->state == CALL && !tell(a, TOOL_CALL_END, "", 0, NULL, e)) return false;

@@ -36,9 +36,9 @@ static buf run(const thinking *kind, bool inside, bool tools, const uint8_t *tex
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static const char *const templates[] = {"", "<think>", "[THINK]", "<|channel|><|message|>"};
+    static const char *const templates[] = {"", "<think>", "[THINK]", "<|channel|><|message|>", "<think><response>"};
     if (size < 2) return 0;
-    const thinking *kind = thinking_find(templates[data[0] % 4]);
+    const thinking *kind = thinking_find(templates[data[0] % 4 == 2 && data[1] & 128 ? 4 : data[0] % 4]);
     bool inside = data[0] & 4, tools = data[0] & 8;
     buf whole = run(kind, kind && inside && data[0] % 4 < 3, tools, data + 2, size - 2, 0);
     buf cut = run(kind, kind && inside && data[0] % 4 < 3, tools, data + 2, size - 2, 1 + data[1] % 16);

@@ -119,6 +119,11 @@ static void test_thoughts(void **state) {
     check_thoughts(qwen, false, false, "Hello</think>", "Hello</think>");
     check_thoughts(qwen, true, false, "cut off </thi", "(cut off </thi)");
     check_thoughts(qwen, false, true, "<think>a <tool_call>{} b</think>\n<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>", "(a <tool_call>{} b)[0 f {}]");
+    static const char granite[] = "<think> <response>";
+    check_thoughts(granite, false, false, "<think>a</think>\n<response>\nHello </resp\n</response>\n", "(a)\nHello </resp\n");
+    check_thoughts(granite, false, false, "<think>a</think>Hello </response>", "(a)Hello </response>");
+    check_thoughts(granite, false, false, "Hello", "Hello");
+    check_thoughts(granite, false, false, "<think>a</think> <resp", "(a)<resp");
     check_thoughts(mistral, false, false, "[THINK]x[/THINK]y", "(x)y");
     check_thoughts(oss, false, true, "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Hello", "(Hm.)Hello");
     check_thoughts(oss, false, true, "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\":1}",

@@ -61,7 +61,7 @@ static void time_product(const kernels *k, pool *p, int type, int64_t rows, int6
     if (packed && !m->pack) return;
     size_t bytes = quant_bytes(info, (uint64_t)(rows * cols)), held = packed ? m->packed_bytes(rows, cols) : bytes;
     /* For few tokens as many copies as it takes to be larger than the caches. */
-    int copies = n <= 8 ? (int)((192u << 20) / held) + 1 : 1;
+    int copies = n <= 8 ? (int)((512u << 20) / held) + 1 : 1;
     uint64_t seed = 1;
     uint8_t *w = mem_aligned(bytes, 1, NULL), *data = mem_reserve(held * (size_t)copies, NULL); /* as the weights of a model are */
     check_weights(w, info, rows * cols, &seed);

@@ -15,7 +15,7 @@ typedef struct cli_command {
 
 cli_main cmd_run, cmd_chat, cmd_serve, cmd_inspect, cmd_quantize, cmd_bench, cmd_cache, cmd_debug;
 /* The forms of `hearth debug`. */
-cli_main debug_tokens, debug_text, debug_render, debug_logits, debug_decode, debug_encode;
+cli_main debug_tokens, debug_text, debug_render, debug_logits, debug_perplexity, debug_decode, debug_encode;
 
 /* Those of `hearth cache` for agents. */
 cli_main cache_ls, cache_show, cache_verify, cache_rm, cache_gc, cache_stats;

@@ -7,6 +7,7 @@ int cmd_debug(int argc, char **argv) {
         {"text", debug_text, "token ids on stdin to text"},
         {"render", debug_render, "a chat template with variables from a JSON file"},
         {"logits", debug_logits, "logits of every position as float32"},
+        {"perplexity", debug_perplexity, "how well the model foretells a text"},
         {"decode", debug_decode, "packed blocks to float32"},
         {"encode", debug_encode, "float32 to packed blocks"},
         {NULL, NULL, NULL},

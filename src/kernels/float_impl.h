@@ -4,6 +4,7 @@
 #define KERNELS_FLOAT_IMPL_H
 
 #include "kernels/float_tile_impl.h"
+#include "kernels/sets.h"
 
 static size_t floats_act_bytes(int64_t cols, int64_t n) { return (size_t)float_padded(cols) * (size_t)n * sizeof(float); }
 
@@ -46,6 +47,7 @@ static void float_run(const float_type *f, float *y, int64_t ldy, const void *w,
     const size_t row_bytes = f->decode ? quant_bytes(f->decode, (uint64_t)cols) : (size_t)cols * (size_t)f->size;
     const size_t panel_size = (size_t)float_padded(cols) * (size_t)f->size * PANEL_ROWS;
     const int64_t at_once = tokens_at_once(floats_act_bytes(cols, 1)), padded = float_padded(cols);
+    const size_t packed_ahead = n == 1 ? kern_cpu_get()->ahead_one : FLOAT_AHEAD;
     _Alignas(64) uint8_t buffer[PANEL_CHUNK * PANEL_ROWS * sizeof(float)];
     _Alignas(64) float acc[PANEL_TOKENS * PANEL_ROWS];
     for (int64_t t0 = 0; t0 < n; t0 += at_once) {
@@ -60,7 +62,7 @@ static void float_run(const float_type *f, float *y, int64_t ldy, const void *w,
                 if (!packed) float_chunk(buffer, f, row, row_bytes, c, min_of(PANEL_CHUNK, cols - c));
                 for (int64_t t = 0; t < tokens; t += PANEL_TILE) {
                     const int64_t tile = min_of(PANEL_TILE, tokens - t);
-                    float_tile(acc + PANEL_ROWS * t, chunk, width, act + (t0 + t) * padded + c * tile, (int)tile, t ? 0 : FLOAT_AHEAD, f->kind);
+                    float_tile(acc + PANEL_ROWS * t, chunk, width, act + (t0 + t) * padded + c * tile, (int)tile, t || !packed ? 0 : packed_ahead, f->kind);
                 }
             }
             store_rows(y + t0 * ldy + r, ldy, acc, tokens, min_of(PANEL_ROWS, r1 - r));

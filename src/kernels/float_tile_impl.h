@@ -33,7 +33,7 @@ INLINE void float_part(float *acc, const uint8_t *chunk, int64_t cols, const flo
         for (int64_t k = 0; k < cols; k += 2) {
             vf first, second;
             float_pair(&first, &second, chunk, k / 2, h, kind);
-            if (h == 0 && count > 1 && kind != WORD_F32 && ahead) __builtin_prefetch(chunk + ahead + 32 * k); /* with one token the hardware is faster alone */
+            if (h == 0 && kind != WORD_F32 && ahead) __builtin_prefetch(chunk + ahead + 32 * k);
 #pragma GCC unroll 8
             for (int t = 0; t < count; t++) {
                 const float *at = x + k * w + 2 * (t0 + t);

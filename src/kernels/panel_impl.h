@@ -8,8 +8,9 @@
 #define KERNELS_PANEL_IMPL_H
 
 #include "kernels/panel_types_impl.h"
+#include "kernels/sets.h"
 
-#define CHUNK_AHEAD 4096   /* bytes that packed weights are asked for before they are read; one token leaves that to the hardware, which is faster at it */
+#define CHUNK_AHEAD 4096   /* bytes that packed weights are asked for before they are read, with several tokens; with one see kern_cpu.ahead_one */
 
 /* One token's activations for 32 columns, in a tile of w tokens. */
 #define ACT_SCALE(x, w, t) vf_set(((const float *)(const void *)((x) + 32 * (w)))[t])
@@ -66,7 +67,7 @@ INLINE void tile_part(float *acc, const uint8_t *chunk, size_t bytes, int blocks
 #pragma GCC unroll 8
             for (int b = 0; b < 8; b++) {
                 unpack(&o, chunk, 8, b, h);
-                if (h == 0 && count > 1) prefetch_block(chunk + ahead, bytes, b);
+                if (h == 0 && ahead) prefetch_block(chunk + ahead, bytes, b);
                 KEEP_ORDER();
                 block_add(sum, &o, x + (size_t)b * PANEL_ACT * w, w, t0, count, tr);
                 KEEP_ORDER();
@@ -74,7 +75,7 @@ INLINE void tile_part(float *acc, const uint8_t *chunk, size_t bytes, int blocks
         } else {
             for (int b = 0; b < blocks; b++) {
                 unpack(&o, chunk, blocks, b, h);
-                if (h == 0 && count > 1) prefetch_block(chunk + ahead, bytes, b);
+                if (h == 0 && ahead) prefetch_block(chunk + ahead, bytes, b);
                 block_add(sum, &o, x + (size_t)b * PANEL_ACT * w, w, t0, count, tr);
             }
         }
@@ -94,7 +95,7 @@ typedef struct panel_type {
     int columns, bytes; /* of a block in the file */
     size_t chunk;       /* bytes of 32 columns in a chunk */
     void (*pack)(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead);
-    /* Adds a chunk's products to acc (16 floats a token) for a tile of w tokens, whose activations start at x. What lies `ahead` bytes later is asked for. */
+    /* Adds a chunk's products to acc (16 floats a token) for a tile of w tokens, whose activations start at x. What lies `ahead` bytes later is asked for; 0: nothing is. */
     void (*tile)(float *acc, const uint8_t *chunk, int blocks, const uint8_t *x, int w, size_t ahead);
 } panel_type;
 
@@ -104,6 +105,7 @@ static void panel_run(const panel_type *p, float *y, int64_t ldy, const void *w,
                       const uint8_t *act, int64_t n) {
     const size_t row_bytes = (size_t)(cols / p->columns) * (size_t)p->bytes, chunk_bytes = (size_t)(PANEL_CHUNK / p->columns * p->bytes);
     const int64_t at_once = tokens_at_once(act_bytes(cols, 1));
+    const size_t packed_ahead = n == 1 ? kern_cpu_get()->ahead_one : CHUNK_AHEAD;
     _Alignas(64) uint8_t buffer[PANEL_CHUNK_MAX];
     _Alignas(64) float acc[PANEL_TOKENS * PANEL_ROWS];
     for (int64_t t0 = 0; t0 < n; t0 += at_once) {
@@ -122,7 +124,7 @@ static void panel_run(const panel_type *p, float *y, int64_t ldy, const void *w,
                 for (int64_t t = 0; t < tokens; t += PANEL_TILE) {
                     const int width = (int)min_of(PANEL_TILE, tokens - t);
                     const uint8_t *tile = x + act_bytes(cols, t) + (size_t)c * 8 * PANEL_ACT * (size_t)width;
-                    p->tile(acc + PANEL_ROWS * t, packed ? chunk : buffer, blocks, tile, width, t ? 0 : CHUNK_AHEAD);
+                    p->tile(acc + PANEL_ROWS * t, packed ? chunk : buffer, blocks, tile, width, t || !packed ? 0 : packed_ahead);
                 }
             }
             store_rows(y + t0 * ldy + r, ldy, acc, tokens, min_of(PANEL_ROWS, r1 - r));

@@ -10,11 +10,15 @@ struct kv_cache {
     size_t n_slots, n_named;
     kv_block **heap;  /* those that may go, the one of least worth first; as large as slots */
     size_t n_heap;
+    kv_block *passed_first, *passed_last; /* window parts that may go, the longest passed first */
     double clock;
     kv_stats stats;
 };
 
 static size_t bytes_of(const kv_layout *l) { return l->block_bytes + KV_BLOCK * sizeof(int32_t); }
+
+/* What a block is counted with. */
+static size_t counted(const kv_layout *l, const kv_block *b) { return sizeof *b + (b->data ? bytes_of(l) - (b->windowed ? 0 : l->window_bytes) : 0); }
 
 kv_cache *kv_cache_new(const kv_layout *l, uint64_t budget, err *e) {
     if (sodium_init() < 0) {
@@ -153,9 +157,64 @@ static void add_to_table(kv_cache *c, kv_block *b, const kv_name *name) {
     c->n_named++;
 }
 
+/* ---- window parts ---- */
+
+static void unlist(kv_cache *c, kv_block *b) {
+    if (!b->listed) return;
+    *(b->older ? &b->older->newer : &c->passed_first) = b->newer;
+    *(b->newer ? &b->newer->older : &c->passed_last) = b->older;
+    b->older = b->newer = NULL;
+    b->listed = false;
+}
+
+static void list_passed(kv_cache *c, kv_block *b) {
+    if (b->listed || b->window_refs || !b->passed || !b->windowed) return;
+    b->older = c->passed_last;
+    *(c->passed_last ? &c->passed_last->newer : &c->passed_first) = b;
+    c->passed_last = b;
+    b->listed = true;
+}
+
+/* Lets go of a window part. That of a mapped block stays in the file and comes back by itself. */
+static void drop_window(kv_cache *c, kv_block *b) {
+    unlist(c, b);
+    mem_reserve_drop(b->data, 0, c->layout->window_bytes);
+    b->windowed = false;
+    c->stats.bytes -= c->layout->window_bytes;
+    c->stats.window_evictions++;
+}
+
+static void return_window(kv_cache *c, kv_block *b) {
+    b->windowed = true;
+    c->stats.bytes += c->layout->window_bytes;
+}
+
+static bool take_window(kv_cache *c, kv_block *b) {
+    if (!b->windowed && b->owner) return_window(c, b);
+    if (!b->windowed) return false;
+    b->window_refs++;
+    unlist(c, b);
+    return true;
+}
+
+bool kv_block_take_window(kv_cache *c, kv_block *b, bool reads) {
+    if (!c) return true;
+    pthread_mutex_lock(&c->lock);
+    bool there = take_window(c, b);
+    if (there && !reads) b->passed = false;
+    pthread_mutex_unlock(&c->lock);
+    return there;
+}
+
+/* ---- letting go ---- */
+
 static void free_block(kv_cache *c, const kv_layout *l, kv_block *b) {
-    if (c) c->stats.bytes -= sizeof *b + (b->data ? bytes_of(l) : 0);
+    if (c) {
+        c->stats.bytes -= counted(l, b);
+        unlist(c, b);
+    }
     if (b->owner) b->owner->release(b->owner);
+    else if (b->reserved) mem_reserve_free(b->data, b->reserved);
     else mem_free(b->data);
     mem_free(b);
 }
@@ -188,6 +247,7 @@ static void evict(kv_cache *c, kv_block *b) {
 }
 
 static void make_room(kv_cache *c) {
+    while (c->stats.bytes > c->stats.budget && c->passed_first) drop_window(c, c->passed_first);
     while (c->stats.bytes > c->stats.budget && c->n_heap) {
         kv_block *b = c->heap[0];
         if (b->worth > c->clock) c->clock = b->worth;
@@ -220,9 +280,10 @@ static kv_block *new_block(kv_cache *c, const kv_layout *l, uint8_t *data, kv_ow
     b->data = data;
     b->owner = owner;
     b->refs = 1;
+    b->windowed = true;
     if (!c) return b;
     pthread_mutex_lock(&c->lock);
-    c->stats.bytes += sizeof *b + bytes_of(l);
+    c->stats.bytes += counted(l, b);
     c->stats.in_use++;
     make_room(c);
     pthread_mutex_unlock(&c->lock);
@@ -230,9 +291,13 @@ static kv_block *new_block(kv_cache *c, const kv_layout *l, uint8_t *data, kv_ow
 }
 
 kv_block *kv_block_new(kv_cache *c, const kv_layout *l, err *e) {
-    uint8_t *data = mem_aligned(1, bytes_of(l), e);
+    /* Where a part may go before the rest, its pages must be its own. */
+    const size_t reserved = l->window_bytes ? bytes_of(l) : 0;
+    uint8_t *data = reserved ? mem_reserve(reserved, e) : mem_aligned(1, bytes_of(l), e);
     kv_block *b = data ? new_block(c, l, data, NULL, e) : NULL;
-    if (!b) mem_free(data);
+    if (b) b->window_refs = 1, b->reserved = reserved;
+    else if (reserved) mem_reserve_free(data, reserved);
+    else mem_free(data);
     return b;
 }
 
@@ -262,6 +327,16 @@ static void drop(kv_cache *c, kv_block *b) {
     if (b->in_tree) reconsider(c, b);
     else free_block(c, c->layout, b);
     make_room(c);
+}
+
+void kv_block_give_window(kv_cache *c, kv_block *b, kv_leave why) {
+    if (!c) return;
+    pthread_mutex_lock(&c->lock);
+    b->window_refs--;
+    if (why != KV_READ) b->passed = why == KV_PASSED;
+    list_passed(c, b);
+    make_room(c);
+    pthread_mutex_unlock(&c->lock);
 }
 
 void kv_block_drop(kv_cache *c, kv_block *b) {
@@ -318,6 +393,11 @@ kv_block *kv_cache_insert(kv_cache *c, kv_block *b, const kv_name *name, const k
         touch(c, there);
         if (there != b) {
             hold(c, there);
+            if (!there->windowed && b->windowed) {
+                if (!there->owner) memcpy(there->data, b->data, c->layout->window_bytes);
+                return_window(c, there);
+            }
+            if (b->window_refs) take_window(c, there), there->passed = false;
             drop(c, b);
         }
         pthread_mutex_unlock(&c->lock);

@@ -5,6 +5,9 @@
  * the clock at its last use plus what computing it again would cost; the clock is the worth of the last one that went. A block in use never goes. A need
  * beyond the budget is served all the same, and what is over is given back as soon as it is free.
  *
+ * The window part of a block (kv_layout) can go before the rest: first of all go the window parts that conversations have moved past and that nobody needs, the longest passed ones
+ * first. What an ended conversation's next token would see is not among them.
+ *
  * May be used from several threads. */
 #ifndef KV_CACHE_H
 #define KV_CACHE_H
@@ -20,15 +23,20 @@ struct kv_block {
     kv_name name;           /* once it is in the tree */
     uint8_t *data;          /* block_bytes, then KV_BLOCK tokens; NULL for a root */
     kv_owner *owner;        /* NULL: data is the block's own */
+    size_t reserved;        /* bytes of its own that came from mem_reserve; 0: from mem_aligned */
     kv_block *parent, *first_child, *next, *previous; /* the tree; siblings with the last used one first */
     kv_block *same_slot;    /* the table */
     double worth;
+    kv_block *older, *newer; /* among those whose window part was passed; NULL for the ends */
     uint32_t refs;
+    uint32_t window_refs;   /* who needs the window part */
     uint32_t index;         /* which block of the conversation */
     uint32_t heap_at;       /* place among those that may go, plus one; 0: may not */
     uint16_t hits;
     uint8_t n_tokens;
     bool in_tree, durable;  /* durable: it is on disk too */
+    bool windowed;          /* the window part is there; always so without a cache */
+    bool passed, listed;    /* a conversation has moved past the window part; it may go */
 };
 
 /* budget: bytes of all blocks and of the tree. NULL on failure. The layout must outlive the cache. */
@@ -48,8 +56,19 @@ static inline int32_t *kv_block_tokens(const kv_layout *l, const kv_block *b) { 
  * that has no more than a token behind those, is taken out of the tree for this; a longer one is another conversation's. */
 bool kv_block_writable(kv_cache *c, kv_block *b, size_t n);
 
+/* Holds the window part of a block that the caller holds; false: it is gone. And gives it back. A new block's window part is its maker's. reads: only to read the whole block
+ * for a while, not as a conversation. */
+typedef enum kv_leave {
+    KV_PASSED, /* the conversation has moved on */
+    KV_ENDS,   /* or ends: it may go on from here one day */
+    KV_READ,
+} kv_leave;
+bool kv_block_take_window(kv_cache *c, kv_block *b, bool reads);
+void kv_block_give_window(kv_cache *c, kv_block *b, kv_leave why);
+
 /* Puts a held block with its tokens into the tree below its parent (the root's name for the first). When the name is there already the block is dropped and
- * the one that is there is held in its place: returned is the one to use. It is b itself, not in the tree, when memory is short. */
+ * the one that is there is held in its place: returned is the one to use. It is b itself, not in the tree, when memory is short. Whether the caller holds the window part
+ * does not change; where it was gone from the one that is there it is filled in from b. */
 kv_block *kv_cache_insert(kv_cache *c, kv_block *b, const kv_name *name, const kv_name *parent, uint32_t index, int n_tokens);
 /* The block of that name, held, or NULL. */
 kv_block *kv_cache_find(kv_cache *c, const kv_name *name);
@@ -74,7 +93,7 @@ typedef struct kv_stats {
     uint64_t lookups, hits;      /* calls of kv_seq_find, and those that found something */
     uint64_t hot_hits;           /* those that found something in memory */
     uint64_t tokens_asked, tokens_found, tokens_loaded; /* loaded: found by the load function */
-    uint64_t evictions;
+    uint64_t evictions, window_evictions;
 } kv_stats;
 kv_stats kv_cache_stats(kv_cache *c);
 /* For kv_seq_find. */

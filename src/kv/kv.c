@@ -41,7 +41,10 @@ size_t kv_row_bytes(int type, int n) {
 bool kv_layout_init(kv_layout *l, int n_layers, int k_type, int v_type, err *e) {
     *l = (kv_layout){.k_type = k_type, .v_type = v_type, .n_layers = n_layers};
     l->layers = mem_zalloc((size_t)n_layers, sizeof *l->layers, e);
-    return l->layers != NULL;
+    l->order = mem_zalloc((size_t)n_layers, sizeof *l->order, e);
+    if (l->layers && l->order) return true;
+    kv_layout_free(l);
+    return false;
 }
 
 bool kv_layout_set(kv_layout *l, int layer, int n_heads, int k_dim, int v_dim, bool shared_values, err *e) {
@@ -58,11 +61,18 @@ bool kv_layout_set(kv_layout *l, int layer, int n_heads, int k_dim, int v_dim, b
     a->v_offset = shared_values ? a->k_offset : a->k_offset + a->k_head * (size_t)n_heads;
     l->block_bytes = a->v_offset + (shared_values ? a->k_head : a->v_head) * (size_t)n_heads;
     if (l->block_bytes > (size_t)1 << 40) return err_set(e, HEARTH_LIMIT, "the keys and values of %d tokens would take more than a terabyte", KV_BLOCK);
+    l->order[l->n_set++] = layer;
     return true;
+}
+
+void kv_layout_window(kv_layout *l, int window) {
+    l->window = window;
+    l->window_bytes = l->block_bytes;
 }
 
 void kv_layout_free(kv_layout *l) {
     mem_free(l->layers);
+    mem_free(l->order);
     *l = (kv_layout){0};
 }
 
@@ -73,7 +83,7 @@ bool kv_layout_describe(const kv_layout *l, buf *out, err *e) {
     bool ok = buf_addf(out, e, "%s%s%s block %d", kv_type_name(l->k_type), same ? "" : ",", same ? "" : kv_type_name(l->v_type), KV_BLOCK);
     for (int i = 0; ok && i < l->n_layers; i++) {
         const kv_layer *a = &l->layers[i];
-        ok = buf_addf(out, e, " %dx%d%s%d", a->n_heads, a->k_dim, a->shared_values ? "=" : "+", a->v_dim);
+        ok = buf_addf(out, e, " %dx%d%s%d%s", a->n_heads, a->k_dim, a->shared_values ? "=" : "+", a->v_dim, a->k_offset < l->window_bytes ? "w" : "");
     }
     return ok;
 }
@@ -83,7 +93,7 @@ size_t kv_packed_bytes(const kv_layout *l, int n) { return l->block_bytes / KV_B
 /* Copies every run of rows: one for each head of the keys and of the values. */
 static void walk(const kv_layout *l, uint8_t *block, int n, uint8_t *packed, bool to_block) {
     for (int i = 0; i < l->n_layers; i++) {
-        const kv_layer *a = &l->layers[i];
+        const kv_layer *a = &l->layers[l->order[i]];
         for (int part = 0; part < (a->shared_values ? 1 : 2); part++) {
             size_t rows = (size_t)n * (part ? a->v_stride : a->k_stride), head = part ? a->v_head : a->k_head;
             uint8_t *at = block + (part ? a->v_offset : a->k_offset);

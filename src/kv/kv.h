@@ -26,7 +26,10 @@ typedef struct kv_layout {
     int k_type, v_type; /* QUANT_F32, QUANT_F16, QUANT_Q8_0 or QUANT_Q4_0 */
     int n_layers;
     kv_layer *layers;
-    size_t block_bytes; /* of the keys and values of a block; its tokens follow them */
+    int *order, n_set;   /* layers in the order in which they lie in a block */
+    size_t block_bytes;  /* of the keys and values of a block; its tokens follow them */
+    int window;          /* layers that see only so many positions ... */
+    size_t window_bytes; /* ... lie in the first bytes of a block: its window part */
 } kv_layout;
 
 /* "f16", "q8_0", "q4_0", or two of them with a comma between: keys, values. */
@@ -39,11 +42,15 @@ size_t kv_row_bytes(int type, int n);
 /* shared_values: the values are the first v_dim dimensions of the keys (latent attention) and take no room; both types must then be the same. */
 bool kv_layout_init(kv_layout *l, int n_layers, int k_type, int v_type, err *e);
 bool kv_layout_set(kv_layout *l, int layer, int n_heads, int k_dim, int v_dim, bool shared_values, err *e);
+/* The layers that were set so far see only the last `window` positions. */
+void kv_layout_window(kv_layout *l, int window);
+/* The first block whose window part the next token of a sequence of that length needs. */
+static inline size_t kv_window_block(const kv_layout *l, size_t length) { return length < (size_t)l->window ? 0 : (length - (size_t)l->window + 1) / KV_BLOCK; }
 void kv_layout_free(kv_layout *l);
 size_t kv_bytes_per_token(const kv_layout *l);
 /* The layout in words: part of the names of blocks, so that only blocks of one layout are ever taken for each other. */
 bool kv_layout_describe(const kv_layout *l, buf *out, err *e);
-/* The bytes of n tokens of every layer one after the other, without gaps: [layer][keys, values][head][token][dimension]. */
+/* The bytes of n tokens of every layer one after the other, without gaps: [layer][keys, values][head][token][dimension], layers in their order. */
 size_t kv_packed_bytes(const kv_layout *l, int n);
 void kv_pack(const kv_layout *l, const uint8_t *block, int n, uint8_t *out);
 void kv_unpack(const kv_layout *l, const uint8_t *packed, int n, uint8_t *block);
@@ -58,6 +65,8 @@ typedef struct kv_seq {
     kv_chain chain;    /* where the names start; set with the cache */
     uint8_t **blocks;  /* the bytes of each block */
     kv_block **held;   /* the blocks */
+    bool *taken;       /* their window parts are held too */
+    size_t first_taken; /* not before this one */
     size_t n_blocks, cap;
     size_t n_sealed;   /* blocks from the start that are full, named and never written again */
     size_t length;     /* tokens */
@@ -65,7 +74,7 @@ typedef struct kv_seq {
 
 /* Makes room for n more tokens that may be written. The sequence is unchanged on failure. */
 bool kv_seq_reserve(kv_seq *s, size_t n, err *e);
-/* Forgets every token from length on. */
+/* Forgets every token from length on. With windowed layers more may have to go, so that what the next token sees is there: look at the length afterwards. */
 void kv_seq_truncate(kv_seq *s, size_t length);
 void kv_seq_free(kv_seq *s);
 /* An independent sequence with the same content; no keys or values are copied. to is overwritten. */

@@ -1,10 +1,16 @@
-/* seq.c: one conversation as a list of blocks. Blocks [0, n_sealed) are named and never written; after them comes at most one that is being filled, and
+/* seq.c: one conversation as a list of blocks. Of blocks that the next token's windows reach, the window parts are held (taken), of others not. Blocks [0, n_sealed) are named and never written; after them comes at most one that is being filled, and
  * perhaps some that are reserved. A block that others hold or can find is copied before the first write. */
 #include "kv/cache.h"
 
-static void set_block(kv_seq *s, size_t i, kv_block *b) {
+static void set_block(kv_seq *s, size_t i, kv_block *b, bool taken) {
     s->held[i] = b;
     s->blocks[i] = b->data;
+    s->taken[i] = taken;
+}
+
+static void drop_block(kv_seq *s, size_t i) {
+    if (s->taken[i]) kv_block_give_window(s->cache, s->held[i], KV_ENDS);
+    kv_block_drop(s->cache, s->held[i]);
 }
 
 static bool make_list(kv_seq *s, size_t need, err *e) {
@@ -16,6 +22,9 @@ static bool make_list(kv_seq *s, size_t need, err *e) {
     kv_block **held = mem_realloc(s->held, cap, sizeof *held, e);
     if (!held) return false;
     s->held = held;
+    bool *taken = mem_realloc(s->taken, cap, sizeof *taken, e);
+    if (!taken) return false;
+    s->taken = taken;
     s->cap = cap;
     return true;
 }
@@ -32,32 +41,64 @@ bool kv_seq_reserve(kv_seq *s, size_t n, err *e) {
     if (n > 0 && s->length % KV_BLOCK && !kv_block_writable(s->cache, s->held[tail], s->length % KV_BLOCK)) {
         kv_block *copy = copy_block(s, s->held[tail], e);
         if (!copy) return false;
-        kv_block_drop(s->cache, s->held[tail]);
-        set_block(s, tail, copy);
+        drop_block(s, tail);
+        set_block(s, tail, copy, true);
     }
     while (s->n_blocks < need) {
         kv_block *b = kv_block_new(s->cache, s->layout, e);
         if (!b) return false;
-        set_block(s, s->n_blocks++, b);
+        set_block(s, s->n_blocks++, b, true);
     }
     return true;
 }
 
 static void shorten(kv_seq *s, size_t n_blocks) {
-    while (s->n_blocks > n_blocks) kv_block_drop(s->cache, s->held[--s->n_blocks]);
+    while (s->n_blocks > n_blocks) drop_block(s, --s->n_blocks);
+    if (s->first_taken > n_blocks) s->first_taken = n_blocks;
+}
+
+static void cut(kv_seq *s, size_t length) {
+    s->length = length;
+    if (s->n_sealed > length / KV_BLOCK) s->n_sealed = length / KV_BLOCK;
+    shorten(s, (length + KV_BLOCK - 1) / KV_BLOCK);
+}
+
+static bool take(kv_seq *s, size_t i) {
+    if (!s->taken[i]) s->taken[i] = kv_block_take_window(s->cache, s->held[i], false);
+    if (s->taken[i] && i < s->first_taken) s->first_taken = i;
+    return s->taken[i];
+}
+
+/* Takes the window parts that the next token needs and gives back those that it has moved past. Where one is gone, the sequence is cut before it, but not below
+ * `least`, whose window parts must be taken. Blocks beyond the length, which are reserved, are left alone. */
+static void settle(kv_seq *s, size_t least) {
+    if (!s->cache || !s->layout->window) return;
+    size_t low = 0;
+    for (bool whole = false; !whole;) {
+        low = kv_window_block(s->layout, s->length);
+        whole = true;
+        for (size_t i = (s->length + KV_BLOCK - 1) / KV_BLOCK; whole && i-- > low;) {
+            whole = take(s, i);
+            if (!whole) cut(s, i * KV_BLOCK > least ? i * KV_BLOCK : least);
+        }
+    }
+    for (; s->first_taken < low; s->first_taken++) {
+        if (s->taken[s->first_taken]) kv_block_give_window(s->cache, s->held[s->first_taken], KV_PASSED);
+        s->taken[s->first_taken] = false;
+    }
 }
 
 void kv_seq_truncate(kv_seq *s, size_t length) {
     if (length >= s->length) return;
-    s->length = length;
-    if (s->n_sealed > length / KV_BLOCK) s->n_sealed = length / KV_BLOCK;
-    shorten(s, (length + KV_BLOCK - 1) / KV_BLOCK);
+    cut(s, length);
+    settle(s, 0);
 }
 
 void kv_seq_free(kv_seq *s) {
     shorten(s, 0);
     mem_free(s->blocks);
     mem_free(s->held);
+    mem_free(s->taken);
     *s = (kv_seq){.layout = s->layout, .cache = s->cache, .chain = s->chain};
 }
 
@@ -70,7 +111,7 @@ bool kv_seq_fork(kv_seq *to, const kv_seq *from, err *e) {
         /* Without a cache nothing guards a count that two threads change. */
         if (!to->cache) ok = (b = copy_block(to, b, e)) != NULL;
         else kv_block_hold(to->cache, b);
-        if (ok) set_block(to, to->n_blocks++, b);
+        if (ok) set_block(to, to->n_blocks++, b, !to->cache || (from->taken[i] && kv_block_take_window(to->cache, b, false)));
     }
     if (!ok) {
         kv_seq_free(to);
@@ -78,6 +119,7 @@ bool kv_seq_fork(kv_seq *to, const kv_seq *from, err *e) {
     }
     to->length = from->length;
     to->n_sealed = from->n_sealed;
+    to->first_taken = from->first_taken;
     return true;
 }
 
@@ -90,12 +132,13 @@ static void show(kv_seq *s, size_t i, const int32_t *tokens, size_t n) {
     memcpy(kv_block_tokens(s->layout, b), tokens, n * sizeof *tokens);
     kv_block *use = kv_cache_insert(s->cache, b, &name, &parent, (uint32_t)i, (int)n);
     if (!use->in_tree) use->name = name;
-    set_block(s, i, use);
+    set_block(s, i, use, s->taken[i]);
 }
 
 void kv_seq_seal(kv_seq *s, const int32_t *tokens) {
     if (!s->cache) return;
     for (; s->n_sealed < s->length / KV_BLOCK; s->n_sealed++) show(s, s->n_sealed, tokens + s->n_sealed * KV_BLOCK, KV_BLOCK);
+    settle(s, 0);
 }
 
 void kv_seq_keep_tail(kv_seq *s, const int32_t *tokens) {
@@ -106,14 +149,26 @@ void kv_seq_keep_tail(kv_seq *s, const int32_t *tokens) {
 
 /* ---- finding what is known ---- */
 
-/* Block n_sealed becomes this one, which is full and named. */
-static void attach(kv_seq *s, kv_block *b) {
+/* Puts b, which is held, at place n_sealed. In place of the sequence's own tail only with its window part: without, b is dropped. */
+static bool replace(kv_seq *s, kv_block *b) {
     size_t i = s->n_sealed;
-    if (i < s->n_blocks) kv_block_drop(s->cache, s->held[i]);
+    bool own = i < s->n_blocks, taken = own && kv_block_take_window(s->cache, b, false);
+    if (own && !taken) {
+        kv_block_drop(s->cache, b);
+        return false;
+    }
+    if (own) drop_block(s, i);
     else s->n_blocks++;
-    set_block(s, i, b);
+    set_block(s, i, b, taken);
+    return true;
+}
+
+/* Block n_sealed becomes this one, which is full and named. */
+static bool attach(kv_seq *s, kv_block *b) {
+    if (!replace(s, b)) return false;
     s->n_sealed++;
     if (s->length < s->n_sealed * KV_BLOCK) s->length = s->n_sealed * KV_BLOCK;
+    return true;
 }
 
 /* From disk: names of all that is missing, then as many blocks from the start as there are. */
@@ -125,11 +180,14 @@ static size_t attach_loaded(kv_seq *s, const int32_t *tokens, size_t n_full, kv_
         names[0] = *last_name(s);
         for (size_t i = 0; i < n; i++) names[i + 1] = kv_name_next(&s->chain, &names[i], tokens + (first + i) * KV_BLOCK, KV_BLOCK);
         got = load(user, names, first, n, blocks);
+        bool fits = true;
         for (size_t i = 0; i < got; i++) {
             kv_block *b = kv_cache_insert(s->cache, blocks[i], &names[i + 1], &names[i], (uint32_t)(first + i), KV_BLOCK);
             if (!b->in_tree) b->name = names[i + 1];
-            attach(s, b);
+            if (fits) fits = attach(s, b);
+            else kv_block_drop(s->cache, b);
         }
+        if (!fits) got = 0;
     }
     mem_free(names);
     mem_free(blocks);
@@ -142,10 +200,25 @@ static void attach_part(kv_seq *s, const int32_t *tokens, size_t n) {
     if (rest <= own) return;
     kv_block *b = kv_cache_find_part(s->cache, last_name(s), tokens + at, rest, own + 1, &matched);
     if (!b) return;
-    if (s->n_sealed < s->n_blocks) kv_block_drop(s->cache, s->held[s->n_sealed]);
-    else s->n_blocks++;
-    set_block(s, s->n_sealed, b);
-    s->length = at + matched;
+    if (replace(s, b)) s->length = at + matched;
+}
+
+/* Window parts of blocks in memory that are gone but that the next token needs, read again from disk. */
+static void refill(kv_seq *s, kv_load *load, void *user) {
+    size_t first = kv_window_block(s->layout, s->length), n = 0;
+    while (first < s->n_sealed && take(s, first)) first++;
+    n = s->n_sealed - first;
+    kv_name *names = n ? mem_alloc(n + 1, sizeof *names, NULL) : NULL;
+    kv_block **blocks = names ? mem_zalloc(n, sizeof *blocks, NULL) : NULL;
+    if (blocks) {
+        names[0] = first ? s->held[first - 1]->name : s->chain.root;
+        for (size_t i = 0; i < n; i++) names[i + 1] = s->held[first + i]->name;
+        size_t got = load(user, names, first, n, blocks);
+        for (size_t i = 0; i < got; i++)
+            kv_block_drop(s->cache, kv_cache_insert(s->cache, blocks[i], &names[i + 1], &names[i], (uint32_t)(first + i), KV_BLOCK));
+    }
+    mem_free(names);
+    mem_free(blocks);
 }
 
 size_t kv_seq_find(kv_seq *s, const int32_t *tokens, size_t n, kv_load *load, void *user) {
@@ -155,11 +228,12 @@ size_t kv_seq_find(kv_seq *s, const int32_t *tokens, size_t n, kv_load *load, vo
     while (hot && s->n_sealed < n_full) {
         kv_name name = kv_name_next(&s->chain, last_name(s), tokens + s->n_sealed * KV_BLOCK, KV_BLOCK);
         kv_block *b = kv_cache_find(s->cache, &name);
-        if (b) attach(s, b);
-        hot = b != NULL;
+        hot = b && attach(s, b);
     }
     if (!hot && load) loaded = attach_loaded(s, tokens, n_full, load, user);
     attach_part(s, tokens, n);
+    if (load && s->layout->window && s->length > before) refill(s, load, user);
+    settle(s, before);
     kv_cache_count(s->cache, n - before, s->length - before, loaded * KV_BLOCK);
     return s->length - before;
 }

@@ -20,10 +20,14 @@ static bool lay_out_kv(model *m, int k_type, int v_type, err *e) {
     const model_params *p = &m->params;
     bool latent = (p->arch->traits & ARCH_LATENT) != 0;
     if (!kv_layout_init(&m->kv, p->n_layers, k_type, v_type, e)) return false;
-    for (int i = 0; i < p->n_layers; i++) {
-        bool ok = latent ? kv_layout_set(&m->kv, i, 1, p->kv_rank + p->n_rot, p->kv_rank, true, e)
-                         : kv_layout_set(&m->kv, i, p->layers[i].n_kv_heads, p->k_dim, p->v_dim, false, e);
-        if (!ok) return false;
+    for (int full = 0; full < 2; full++) { /* windowed layers lie first */
+        for (int i = 0; i < p->n_layers; i++) {
+            if (full == p->layers[i].windowed) continue;
+            bool ok = latent ? kv_layout_set(&m->kv, i, 1, p->kv_rank + p->n_rot, p->kv_rank, true, e)
+                             : kv_layout_set(&m->kv, i, p->layers[i].n_kv_heads, p->k_dim, p->v_dim, false, e);
+            if (!ok) return false;
+        }
+        if (!full && m->kv.n_set) kv_layout_window(&m->kv, p->window);
     }
     return true;
 }

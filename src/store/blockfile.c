@@ -14,11 +14,11 @@ static bool add_rows(tensor_header *h, const char *name, int type, int n_heads, 
 bool blockfile_tensors(tensor_header *h, const kv_layout *l, int n, err *e) {
     bool ok = true;
     for (int i = 0; ok && i < l->n_layers; i++) {
-        const kv_layer *a = &l->layers[i];
+        const kv_layer *a = &l->layers[l->order[i]];
         char name[48];
-        snprintf(name, sizeof name, "layers.%d.k", i);
+        snprintf(name, sizeof name, "layers.%d.k", l->order[i]);
         ok = add_rows(h, name, l->k_type, a->n_heads, n, a->k_dim, e);
-        snprintf(name, sizeof name, "layers.%d.v", i);
+        snprintf(name, sizeof name, "layers.%d.v", l->order[i]);
         if (!a->shared_values) ok = ok && add_rows(h, name, l->v_type, a->n_heads, n, a->v_dim, e);
     }
     return ok;

@@ -99,7 +99,10 @@ static bool write_job(store *s, job *j, err *e) {
 }
 
 static void free_job(store *s, job *j) {
-    if (j->block) kv_block_drop(s->cache, j->block);
+    if (j->block) {
+        kv_block_give_window(s->cache, j->block, KV_READ);
+        kv_block_drop(s->cache, j->block);
+    }
     agent_free(&j->agent);
     mem_free(j);
 }
@@ -229,7 +232,7 @@ void store_put(store *s, kv_block *b) {
     if (!b->in_tree || b->n_tokens != KV_BLOCK || kv_cache_durable(s->cache, b)) return;
     job *j = mem_zalloc(1, sizeof *j, NULL);
     pthread_mutex_lock(&s->lock);
-    bool take = j && s->queued_bytes + s->layout->block_bytes <= s->o.queue_bytes && (!s->stats.degraded || clock_seconds() >= s->retry_at);
+    bool take = j && s->queued_bytes + s->layout->block_bytes <= s->o.queue_bytes && (!s->stats.degraded || clock_seconds() >= s->retry_at) && kv_block_take_window(s->cache, b, true);
     if (take) {
         j->block = b;
         kv_block_hold(s->cache, b);

@@ -10,7 +10,7 @@ static size_t whole_pages(size_t n) { return (n + mem_page() - 1) / mem_page() *
 
 weights_options weights_defaults(void) {
     return (weights_options){.memory = WEIGHTS_AUTO, .preload = WEIGHTS_PRELOAD_ALL, .frequency = true, .window = 60, .prefetch = -1, .prefetch_async = true,
-                             .persist = true, .cache_bytes = WEIGHTS_AUTO, .persist_least = 32u << 20};
+                             .persist = true, .cache_bytes = WEIGHTS_AUTO, .persist_least = 32u << 20, .move = true};
 }
 
 void cache_warn(weights *w, const char *format, ...) {

@@ -164,6 +164,9 @@ void persist_find(weights *w);
 void persist_bad(weights *w, const char *why);
 void *keeper_main(void *arg);
 
+/* move.c: without the lock */
+void move_to_memory(weights *w);
+
 /* spare.c */
 uint64_t spare_memory(void);
 

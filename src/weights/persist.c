@@ -346,7 +346,10 @@ void *keeper_main(void *arg) {
         w->persist_tried |= write;
         w->writing = write;
         pthread_mutex_unlock(&w->lock);
-        if (records) write_records(w);
+        if (records) {
+            write_records(w);
+            move_to_memory(w);
+        }
         if (write) persist(w);
         pthread_mutex_lock(&w->lock);
         w->writing = false;

@@ -40,6 +40,7 @@ typedef struct weights_options {
     const char *cache_dir;   /* NULL: $XDG_CACHE_HOME/hearth or ~/.cache/hearth */
     uint64_t cache_bytes;    /* of all packed files in the folder; WEIGHTS_AUTO: half of what the disk would have without them */
     uint64_t persist_least;  /* less than this is packed again rather than written */
+    bool move;               /* from the mapped file to huge pages in the background, where memory is to spare */
     void (*progress)(void *user, const char *what, uint64_t done, uint64_t total); /* bytes; from the thread that calls start; may be NULL */
     void *progress_user;
     void (*warn)(void *user, const char *sentence); /* from any thread; may be NULL */

@@ -13,7 +13,7 @@ typedef struct way {
     const char *cpu, *kv_type;
 } way;
 
-static hearth_engine *open_engine(const char *name, way w, const char *folder) {
+static hearth_engine *open_engine(const char *name, way w, const char *folder, uint64_t memory) {
     char path[100];
     err e = {0};
     snprintf(path, sizeof path, "models/%s.gguf", name);
@@ -23,6 +23,7 @@ static hearth_engine *open_engine(const char *name, way w, const char *folder) {
     o.cache = false;
     o.store = folder != NULL;
     o.store_dir = folder;
+    o.kv_memory = memory;
     hearth_engine *en = hearth_engine_open(kit_path(path), &o, &e);
     if (!en) fail_msg("%s", e.text);
     return en;
@@ -57,12 +58,12 @@ static void do_step(hearth_engine *en, hearth_session *s, int i) {
 
 static void one_model(const char *name, way w, const char *folder) {
     err e = {0};
-    hearth_engine *en = open_engine(name, w, NULL);
+    hearth_engine *en = open_engine(name, w, NULL, HEARTH_AUTO);
     size_t vocab = (size_t)hearth_engine_info(en).n_vocab;
     hearth_session *s = hearth_session_new(en, &e);
     for (int i = 0; i < STEPS; i++) do_step(en, s, i);
     for (int i = 0; i < STEPS; i++) {
-        hearth_engine *later = open_engine(name, w, folder);
+        hearth_engine *later = open_engine(name, w, folder, HEARTH_AUTO);
         hearth_session *a = hearth_session_open(later, "agent", NULL, &e);
         if (!a) fail_msg("%s", e.text);
         do_step(later, a, i);
@@ -99,7 +100,37 @@ static void goes_on_after_restarts(void **state) {
     }
 }
 
+/* Models with windowed layers and hardly any memory: window parts go as soon as they are passed, and come back from disk or are computed again. Conversations are rewound, and a
+ * second one branches off. */
+static void windows_come_and_go(void **state) {
+    (void)state;
+    need_kit();
+    static const char *const windowed[] = {"gemma2", "gemma3", "gpt-oss"};
+    for (int i = 0; i < 6; i++) {
+        err e = {0};
+        char folder[400];
+        snprintf(folder, sizeof folder, "%s/windows-%d", temp_dir(), i);
+        hearth_engine *plain = open_engine(windowed[i / 2], (way){0}, NULL, HEARTH_AUTO), *tight = open_engine(windowed[i / 2], (way){0}, i % 2 ? folder : NULL, 1);
+        size_t vocab = (size_t)hearth_engine_info(plain).n_vocab;
+        for (int k = 0; k < 2; k++) {
+            /* The second conversation shares the first 300 tokens or so with the first, which has ended. */
+            hearth_session *s[2] = {hearth_session_new(plain, &e), hearth_session_new(tight, &e)};
+            for (int j = 0; j < 2; j++) {
+                for (int t = 0; t < STEPS; t++) do_step(j ? tight : plain, s[j], t == 3 ? 3 + k : t % STEPS);
+                if (!hearth_session_rewind(s[j], 150, &e)) fail_msg("%s", e.text);
+                do_step(j ? tight : plain, s[j], 3);
+            }
+            size_t n = hearth_session_length(s[0]);
+            assert_int_equal(hearth_session_length(s[1]), n);
+            assert_memory_equal(hearth_session_tokens(s[0]), hearth_session_tokens(s[1]), n * sizeof(int32_t));
+            if (memcmp(hearth_session_logits(s[0]), hearth_session_logits(s[1]), vocab * sizeof(float)) != 0) fail_msg("%s: other logits where memory is short", windowed[i / 2]);
+            hearth_session_free(s[0]), hearth_session_free(s[1]);
+        }
+        hearth_engine_close(plain), hearth_engine_close(tight);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(goes_on_after_restarts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(goes_on_after_restarts), cmocka_unit_test(windows_come_and_go)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -142,6 +142,7 @@ static weights_options kit_options(uint64_t memory) {
     o.persist = false;
     o.persist_least = 0;
     o.prefetch = 0;
+    o.move = false;
     return o;
 }
 

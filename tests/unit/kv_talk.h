@@ -14,12 +14,23 @@ static inline kv_layout small_layout(void) {
     return l;
 }
 
+/* The first layer sees 100 positions. */
+static inline kv_layout windowed_layout(void) {
+    kv_layout l;
+    assert_true(kv_layout_init(&l, 2, QUANT_F32, QUANT_F32, NULL));
+    assert_true(kv_layout_set(&l, 0, 2, 20, 12, false, NULL));
+    kv_layout_window(&l, 100);
+    assert_true(kv_layout_set(&l, 1, 1, 4, 2, true, NULL));
+    return l;
+}
+
 static inline kv_chain chain_of(const char *tenant) { return kv_chain_make(tenant, "model", 5, "f32", 0); }
 
 typedef struct talk {
     kv_seq kv;
     int32_t tokens[4096];
     size_t n;
+    uint32_t seed;
 } talk;
 
 static inline uint32_t mix(uint32_t h, uint32_t x) { return (h ^ x) * 2654435761u + 12345u; }
@@ -31,6 +42,8 @@ static inline void check_or_write(talk *t, size_t from, bool write, uint32_t see
         if (p < from) continue;
         for (int layer = 0; layer < t->kv.layout->n_layers; layer++) {
             const kv_layer *l = &t->kv.layout->layers[layer];
+            /* Behind its window a layer may have nothing. */
+            if (!write && l->k_offset < t->kv.layout->window_bytes && p + (size_t)t->kv.layout->window <= t->n) continue;
             for (int head = 0; head < l->n_heads; head++) {
                 uint32_t *k = (uint32_t *)(void *)kv_key(&t->kv, layer, head, p), *v = (uint32_t *)(void *)kv_value(&t->kv, layer, head, p);
                 for (int d = 0; d < l->k_dim; d++)
@@ -44,17 +57,22 @@ static inline void check_or_write(talk *t, size_t from, bool write, uint32_t see
     }
 }
 
+static inline void compute_rest(talk *t) {
+    size_t from = t->kv.length;
+    assert_true(kv_seq_reserve(&t->kv, t->n - from, NULL));
+    check_or_write(t, from, true, t->seed);
+    t->kv.length = t->n;
+    kv_seq_seal(&t->kv, t->tokens);
+}
+
 /* Appends tokens as a session does: what is known is taken, the rest computed. Returns how many were taken. */
 static inline size_t append_with(talk *t, const int32_t *tokens, size_t n, uint32_t seed, kv_load *load, void *user) {
     memcpy(t->tokens + t->n, tokens, n * sizeof *tokens);
     t->n += n;
     size_t found = kv_seq_find(&t->kv, t->tokens, t->n - 1, load, user);
-    size_t from = t->kv.length;
-    assert_true(from < t->n);
-    assert_true(kv_seq_reserve(&t->kv, t->n - from, NULL));
-    check_or_write(t, from, true, seed);
-    t->kv.length = t->n;
-    kv_seq_seal(&t->kv, t->tokens);
+    assert_true(t->kv.length < t->n);
+    t->seed = seed;
+    compute_rest(t);
     return found;
 }
 
@@ -63,6 +81,7 @@ static inline size_t append(talk *t, const int32_t *tokens, size_t n, uint32_t s
 static inline void rewind_to(talk *t, size_t n) {
     t->n = n;
     kv_seq_truncate(&t->kv, n);
+    if (t->kv.length < n) compute_rest(t); /* windowed layers had nothing to go on from */
 }
 
 static inline void end(talk *t, bool keep) {

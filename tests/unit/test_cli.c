@@ -2,6 +2,7 @@
 #include "tools/support.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -306,6 +307,32 @@ static void a_closed_pipe_ends_the_run(void **state) {
     buf_free(&e);
 }
 
+/* Keys and values in few bits change how well a text is foretold, but hardly. */
+static void kv_types_are_kept_or_refused(void **state) {
+    (void)state;
+    buf out = {0}, errors = {0};
+    char text[4000] = "";
+    for (int i = 0; strlen(text) < 3000; i++) snprintf(text + strlen(text), 200, "On day %d the old man went down to the river and said to his dog: \"we shall see.\" ", i);
+    static const struct { const char *type; double most; } types[] = {{"f16", 1e-6}, {"q8_0", 0.01}, {"q4_0,q8_0", 0.05}, {"q4_0", 0.1}};
+    double plain = 0;
+    for (int i = -1; i < 4; i++) {
+        const char *argv[] = {"debug", "perplexity", "models/ember-30m-q8_0.gguf", "-", i < 0 ? NULL : "--kv-type", i < 0 ? NULL : types[i].type, NULL};
+        assert_int_equal(hearth(argv, text, &out, &errors), 0);
+        double mean = 0;
+        if (sscanf(out.data, "perplexity %*f (mean %lf,", &mean) != 1) fail_msg("'%s'", out.data);
+        if (i < 0) plain = mean;
+        else if (!(fabs(mean - plain) <= types[i].most)) fail_msg("%s: %g, with f16 %g", types[i].type, mean, plain);
+        if (i == 3) assert_true(mean != plain);
+    }
+    static const char *const wrong[] = {"q5_0", "f32", "q8_0,", ",", "q8_0,q4_0,f16", ""};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(RUN(NULL, "run", "--kv-type", wrong[i], "-n", "1", "models/ember-30m-q8_0.gguf", "x"), 1);
+        must_hold(&errors, "keys and values can be f16, q8_0 or q4_0");
+    }
+    buf_free(&out);
+    buf_free(&errors);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(help_names_every_option),
@@ -319,6 +346,7 @@ int main(void) {
         cmocka_unit_test(chat_goes_on_when_the_context_is_full),
         cmocka_unit_test(interrupt_ends_the_run_with_its_speed),
         cmocka_unit_test(a_closed_pipe_ends_the_run),
+        cmocka_unit_test(kv_types_are_kept_or_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -148,6 +148,7 @@ static void *run_traffic(void *arg) {
             end(x, true);
             memcpy(x->tokens, y->tokens, sizeof x->tokens);
             x->n = y->n;
+            x->seed = y->seed;
             assert_true(kv_seq_fork(&x->kv, &y->kv, NULL));
             break;
         default:
@@ -169,9 +170,7 @@ static void *run_traffic(void *arg) {
     return NULL;
 }
 
-static void survives_random_use(void **state) {
-    (void)state;
-    kv_layout l = small_layout();
+static void use_at_random(kv_layout l) {
     uint64_t seed = test_seed();
     for (int round = 0; round < 6; round++) {
         kv_cache *c = kv_cache_new(&l, (uint64_t)(round * 30) * (l.block_bytes + 400), NULL);
@@ -181,14 +180,19 @@ static void survives_random_use(void **state) {
         assert_int_equal(s.in_use, 0);
         assert_true(s.bytes <= s.budget || s.blocks == 0);
         if (round > 0) assert_true(s.hits > 0);
+        if (round == 1) assert_true((s.window_evictions > 0) == (l.window > 0));
         kv_cache_free(c);
     }
     kv_layout_free(&l);
 }
 
-static void serves_several_threads(void **state) {
+static void survives_random_use(void **state) {
     (void)state;
-    kv_layout l = small_layout();
+    use_at_random(small_layout());
+    use_at_random(windowed_layout());
+}
+
+static void use_by_threads(kv_layout l) {
     kv_cache *c = kv_cache_new(&l, 60 * l.block_bytes, NULL);
     uint64_t seed = test_seed();
     traffic f[4];
@@ -200,6 +204,51 @@ static void serves_several_threads(void **state) {
     for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
     assert_int_equal(kv_cache_stats(c).in_use, 0);
     kv_cache_free(c);
+    kv_layout_free(&l);
+}
+
+static void serves_several_threads(void **state) {
+    (void)state;
+    use_by_threads(small_layout());
+    use_by_threads(windowed_layout());
+}
+
+/* With little memory a long conversation has its windows and no more; with enough all is there to go back to. */
+static void keeps_only_windows(void **state) {
+    (void)state;
+    kv_layout l = windowed_layout();
+    uint64_t rng = test_seed();
+    static talk t;
+    int32_t tokens[3000];
+    fill(tokens, 3000, &rng, 1000);
+    for (int roomy = 0; roomy < 2; roomy++) {
+        kv_cache *c = kv_cache_new(&l, roomy ? 1 << 30 : 1, NULL);
+        t = (talk){.kv = {.layout = &l, .cache = c, .chain = chain_of(NULL)}};
+        for (int i = 0; i < 3000; i += 250) append(&t, tokens + i, 250, 1);
+        kv_stats s = kv_cache_stats(c);
+        uint64_t rest = l.block_bytes - l.window_bytes + KV_BLOCK * 4 + sizeof(kv_block);
+        /* The last 99 positions lie in three blocks at most. */
+        if (!roomy) assert_true(s.bytes <= 47 * rest + 3 * l.window_bytes + s.tree_bytes);
+        else assert_true(s.bytes >= 47 * (rest + l.window_bytes));
+        check_or_write(&t, 0, false, 1);
+        kv_seq_truncate(&t.kv, 2990);
+        assert_int_equal(t.kv.length, 2990);
+        kv_seq_truncate(&t.kv, 2000);
+        assert_int_equal(t.kv.length, roomy ? 2000 : 0);
+        t.n = 2000;
+        if (t.kv.length < t.n) compute_rest(&t);
+        check_or_write(&t, 0, false, 1);
+        /* Another conversation joins where the windows are. */
+        static talk u;
+        u = (talk){.kv = {.layout = &l, .cache = c, .chain = chain_of(NULL)}};
+        assert_int_equal(append(&u, tokens, 1990, 1), roomy ? 1989 : 1984);
+        check_or_write(&u, 0, false, 1);
+        rewind_to(&u, 0);
+        assert_int_equal(append(&u, tokens, 1000, 1), roomy ? 999 : 0);
+        check_or_write(&u, 0, false, 1);
+        end(&u, true), end(&t, true);
+        kv_cache_free(c);
+    }
     kv_layout_free(&l);
 }
 
@@ -330,6 +379,7 @@ int main(void) {
         cmocka_unit_test(forks_and_rewinds),
         cmocka_unit_test(survives_random_use),
         cmocka_unit_test(serves_several_threads),
+        cmocka_unit_test(keeps_only_windows),
         cmocka_unit_test(evicts_by_worth),
         cmocka_unit_test(bears_any_failing_allocation),
         cmocka_unit_test(holds_a_million_blocks),

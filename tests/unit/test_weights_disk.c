@@ -105,6 +105,36 @@ static void the_second_start_maps_what_the_first_wrote(void **state) {
     assert_int_equal(count_files(folder, ".bad", NULL), 0);
 }
 
+/* While passes go on, what was mapped moves to memory: the same bits, nothing missed, and of the budget nothing more. */
+static void mapped_weights_move_to_memory(void **state) {
+    (void)state;
+    char enabled[256] = "";
+    FILE *f = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
+    if (f && !fgets(enabled, sizeof enabled, f)) enabled[0] = 0;
+    if (f) fclose(f);
+    if (!*enabled || strstr(enabled, "[never]")) {
+        print_message("skipped: this system has no huge pages\n");
+        skip();
+    }
+    const char *folder = in_temp("move"), *model = in_temp("move.gguf");
+    kit_write_model(model, &small);
+    weights_options o = disk_options(folder);
+    kit k;
+    assert_int_equal(start_packs(model, &o, &k), N);
+    o.move = true;
+    kit_open(&k, model, &o);
+    weights_walk walk = {0};
+    for (int i = 0; i < 4; i++) kit_pass(&k, &walk, true);
+    weights_settle(k.w);
+    for (int i = 0; i < 2; i++) kit_pass(&k, &walk, true);
+    weights_stats st = weights_get_stats(k.w);
+    assert_int_equal(st.mapped_bytes, 0);
+    assert_int_equal(st.used, TOTAL);
+    assert_int_equal(st.misses, 0);
+    assert_int_equal(st.lost, 0);
+    kit_close(&k);
+}
+
 static void names_do_not_matter_and_bytes_do(void **state) {
     (void)state;
     const char *folder = in_temp("names"), *model = in_temp("names.gguf"), *copy = in_temp("copy.gguf"), *other = in_temp("other.gguf");
@@ -373,6 +403,7 @@ static void the_command_lists_checks_and_deletes(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_second_start_maps_what_the_first_wrote),
+        cmocka_unit_test(mapped_weights_move_to_memory),
         cmocka_unit_test(names_do_not_matter_and_bytes_do),
         cmocka_unit_test(a_record_spares_reading_until_the_file_changes),
         cmocka_unit_test(damage_anywhere_is_found_before_use),

@@ -47,7 +47,7 @@ CLI_OBJ  := $(CLI_SRC:%.c=$(BUILD)/%.o)
 TEST_SRC := $(wildcard tests/unit/test_*.c tests/conformance/test_*.c)
 TESTS    := $(TEST_SRC:%.c=$(BUILD)/%)
 
-.PHONY: all run test clients asan ubsan tsan install deps clean help tests
+.PHONY: all run test clients fuzz soak asan ubsan tsan install deps clean help tests
 all: $(BUILD)/hearth $(BUILD)/libhearth.a $(BUILD)/libhearth.so $(BUILD)/hearth.pc
 
 help:
@@ -56,6 +56,8 @@ help:
 	@echo 'make test       install what is missing, build, run the tests'
 	@echo 'make asan       the tests under the address sanitizer (ubsan, tsan: undefined, thread)'
 	@echo 'make clients    real API clients and a browser against the server (needs npm; Chromium if there)'
+	@echo 'make fuzz       each fuzz target for FUZZ_SECONDS (now $(FUZZ_SECONDS)); needs clang and its fuzzer library'
+	@echo 'make soak       many clients, good and bad, for SOAK_SECONDS (now $(SOAK_SECONDS)) against a server'
 	@echo 'make install    to PREFIX (now $(PREFIX)), below DESTDIR'
 	@echo 'make deps       only install the Debian packages that are missing'
 	@echo 'make clean      delete $(BUILD)'
@@ -105,6 +107,26 @@ test: deps
 
 clients: $(BUILD)/hearth
 	@cd tests/clients && npm install --silent --no-audit --no-fund && npm test --silent
+
+# Every object is built again with clang, for its coverage counters; but the kernels, which read no input and take minutes each that way.
+FUZZ_SECONDS ?= 60
+ifeq ($(BUILD),build/fuzz)
+$(BUILD)/src/kernels/%.o: override SANITIZE :=
+endif
+FUZZERS  := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+$(BUILD)/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/tools/support.o $(SERVER_OBJ) $(LIB_OBJ)
+	$(CC) $(LDFLAGS) -fsanitize=fuzzer $^ $(LDLIBS) $(HTTP_LIBS) -lcmocka -o $@
+fuzz:
+	@$(MAKE) --no-print-directory -s $(PARALLEL) BUILD=build/fuzz CC=clang OPT='-O1 -g' SANITIZE='-fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all' \
+		WARN= $(FUZZERS:%=build/fuzz/%)
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) tests/fuzz/run.sh $(FUZZERS:%=build/fuzz/%)
+
+SOAK_SECONDS ?= 60
+SOAK_CLIENTS ?= 64
+$(BUILD)/soak: $(BUILD)/tests/soak/soak.o $(BUILD)/tests/soak/client.o $(LIB_OBJ)
+	$(CC) $(LDFLAGS) $^ $(LDLIBS) -o $@
+soak: $(BUILD)/hearth $(BUILD)/soak
+	@$(BUILD)/soak $(BUILD)/hearth $(SOAK_SECONDS) $(SOAK_CLIENTS) --store off --kv-memory 64M
 
 asan:
 	@$(MAKE) --no-print-directory test BUILD=build/asan OPT='-O1 -g' SANITIZE='-fsanitize=address -fno-omit-frame-pointer'

@@ -165,6 +165,7 @@ enum { HEARTH_TOKEN_NONE = -1 };
 enum {
     HEARTH_PARSE_SPECIAL = 1, /* strings such as <|im_start|> become their token */
     HEARTH_ADD_BOS = 2,       /* put the begin-of-text token first when the model wants one */
+    HEARTH_ADD_EOS = 4,       /* put the end-of-text token last when the model wants one: for hearth_embed */
 };
 
 /* Writes the tokens of text to out (room for cap) and returns how many there are, which may be more
@@ -339,6 +340,12 @@ HEARTH_API bool hearth_agent_pin(hearth_engine *engine, const char *name, const 
  * must be the same on both sides. Every byte is checked on the way in, but not whether keys and values are those that the model computes: import what you trust. */
 HEARTH_API bool hearth_agent_export(hearth_engine *engine, const char *name, const char *tenant, const char *path, hearth_error *error);
 HEARTH_API bool hearth_agent_import(hearth_engine *engine, const char *path, const char *name, const char *tenant, hearth_error *error);
+
+/* ---- embeddings ---- */
+
+/* One vector of n_embd floats and length 1 for a text of at least one token: the mean of the final normed hidden states, or what the file's pooling
+ * type names (the first or the last one). Fails for files that rank texts instead. Costs a pass over all tokens: nothing is remembered. */
+HEARTH_API bool hearth_embed(hearth_engine *engine, const int32_t *tokens, size_t n, float *out, hearth_error *error);
 
 typedef enum hearth_finish {
     HEARTH_FINISH_LENGTH, /* max_tokens or the context is full */

@@ -38,8 +38,8 @@ static void free_messages(void *user) { json_decref(user); }
 
 static char *make_note(void *user, const char *text, size_t len, size_t *note_len) {
     json_t *messages = user;
-    json_t *answer = json_pack("{s:s, s:o}", "role", "assistant", "content", text_json(text, len));
-    char *dumped = json_array_append_new(messages, answer) == 0 ? json_dumps(messages, JSON_COMPACT) : NULL;
+    json_t *reply = json_pack("{s:s, s:o}", "role", "assistant", "content", text_json(text, len));
+    char *dumped = json_array_append_new(messages, reply) == 0 ? json_dumps(messages, JSON_COMPACT) : NULL;
     *note_len = dumped ? strlen(dumped) : 0;
     char *note = dumped ? mem_strndup(dumped, *note_len, NULL) : NULL;
     free(dumped);
@@ -234,7 +234,7 @@ static bool tokens_of(const api *a, const agent_record *record, const json_t *me
     json_t *normal = messages_from_openai(first, f);
     json_t *variables = normal ? json_pack("{s:O, s:b}", "messages", normal, "add_generation_prompt", 0) : NULL;
     token_run run = {.known = record};
-    bool ok = variables && text_render(a, variables, &run, f);
+    bool ok = variables && text_render(a, variables, false, &run, f);
     while (ok && *tokens < run.n && *tokens < record->n_tokens && run.ids[*tokens] == record->tokens[*tokens]) (*tokens)++;
     /* The end of the last answer is not among the agent's tokens: the next turn brings it. */
     *whole = ok && (*tokens == run.n || *tokens == record->n_tokens);

@@ -21,14 +21,21 @@ api *api_new(hearth_engine *engine, loop *l, const api_options *options, err *e)
         mem_free(a);
         return NULL;
     }
+    a->thinks = engine ? thinking_find(a->info.chat_template) : NULL;
+    a->thoughts = thinking_bound(a->thinks, engine);
+    a->n_shown = thinking_tokens(a->thinks, engine, a->shown, LOOP_SHOWN);
     shape_open(a);
-    return a;
+    a->responses = a->own_responses = response_state_new(options->responses_dir, e);
+    if (a->responses) return a;
+    api_free(a);
+    return NULL;
 }
 
 void api_free(api *a) {
     if (!a) return;
     agents_free(a->agents);
     shape_close(a);
+    response_state_free(a->own_responses);
     mem_free(a);
 }
 
@@ -171,6 +178,11 @@ enum { NO_KEY = 1, NO_MODEL = 2 };
 static const route_entry routes[] = {
     {"POST", "/v1/chat/completions", route_chat, 0},
     {"POST", "/v1/completions", route_completions, 0},
+    {"POST", "/v1/embeddings", route_embeddings, 0},
+    {"POST", "/v1/responses", route_responses, 0},
+    {"POST", "/v1/responses/input_tokens", route_response_tokens, 0},
+    {"GET", "/v1/responses/*", route_response_show, NO_MODEL},
+    {"DELETE", "/v1/responses/*", route_response_delete, NO_MODEL},
     {"POST", "/v1/messages", route_messages, 0},
     {"POST", "/v1/messages/count_tokens", route_count_tokens, 0},
     {"GET", "/v1/agents", route_agents, 0},

@@ -14,6 +14,7 @@ typedef struct api_options {
     hearth_sampler_options sampler; /* where a request does not say */
     int limit_s;                  /* longest time of a request; 0: none */
     bool admin;                   /* there are routes for administrators */
+    const char *responses_dir;    /* where responses are kept for later requests; NULL: in memory */
 } api_options;
 
 /* engine, loop and what options point to must outlive it. */

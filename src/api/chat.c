@@ -10,7 +10,7 @@ typedef struct chat {
     json_t *body;
     sampling s;
     const json_t *messages, *tools, *tool_choice, *stream_options, *template_variables, *modalities;
-    const char *model, *reasoning_effort, *service_tier;
+    const char *model, *reasoning_effort, *service_tier, *verbosity;
     char agent[80];        /* messages are only those that are new to it; "": all are given */
     json_t *all;           /* messages, the agent's and the new ones; owned */
     int64_t max_tokens, max_completion_tokens, top_logprobs;
@@ -20,7 +20,8 @@ typedef struct chat {
     long created;
     /* streaming */
     bool *greeted;         /* per answer: the first chunk was sent */
-    tool_parser **parsers; /* per answer, or NULL */
+    answer **answers;      /* per answer; NULL where all of it is text */
+    bool in_thought;       /* the prompt opened one */
     buf *out;
     int choice;            /* whose events go to out */
 } chat;
@@ -28,8 +29,8 @@ typedef struct chat {
 static void chat_free(chat *c) {
     if (!c) return;
     loop_ticket_free(c->ticket);
-    for (int i = 0; c->parsers && i < c->s.n; i++) tool_parser_free(c->parsers[i]);
-    mem_free(c->parsers);
+    for (int i = 0; c->answers && i < c->s.n; i++) answer_free(c->answers[i]);
+    mem_free(c->answers);
     mem_free(c->greeted);
     sampling_free(&c->s);
     json_decref(c->all);
@@ -65,6 +66,7 @@ static bool check_rest(chat *c, refusal *f) {
     if (c->store) return refuse(f, "store", "'store' must be false: nothing is stored for later retrieval.");
     if (c->service_tier && strcmp(c->service_tier, "auto") != 0 && strcmp(c->service_tier, "default") != 0)
         return refuse(f, "service_tier", "'service_tier' must be 'auto' or 'default'.");
+    if (c->verbosity && strcmp(c->verbosity, "medium") != 0) return refuse(f, "verbosity", "'verbosity' must be 'medium': there is no other.");
     if (c->modalities && (json_array_size(c->modalities) != 1 || !json_is_string(json_array_get(c->modalities, 0)) || strcmp(json_string_value(json_array_get(c->modalities, 0)), "text") != 0))
         return refuse(f, "modalities", "'modalities' must be [\"text\"].");
     if (c->stream_options) {
@@ -105,6 +107,12 @@ static bool read_chat(chat *c, const http_request *r, refusal *f) {
         {"metadata", FIELD_MEANINGLESS, NULL, 0, 0, NULL},
         {"safety_identifier", FIELD_MEANINGLESS, NULL, 0, 0, NULL},
         {"prompt_cache_key", FIELD_MEANINGLESS, NULL, 0, 0, NULL},
+        {"prompt_cache_retention", FIELD_MEANINGLESS, NULL, 0, 0, NULL},
+        {"prompt_cache_options", FIELD_MEANINGLESS, NULL, 0, 0, NULL},
+        {"verbosity", FIELD_TEXT, &c->verbosity, 0, 0, NULL},
+        {"prediction", FIELD_REFUSED, NULL, 0, 0, "nothing is predicted"},
+        {"web_search_options", FIELD_REFUSED, NULL, 0, 0, "give a search as one of the 'tools'"},
+        {"moderation", FIELD_REFUSED, NULL, 0, 0, NULL},
         {"functions", FIELD_REFUSED, NULL, 0, 0, "use 'tools'"},
         {"function_call", FIELD_REFUSED, NULL, 0, 0, "use 'tool_choice'"},
         {"audio", FIELD_REFUSED, NULL, 0, 0, "only text can be generated"},
@@ -142,9 +150,11 @@ static bool submit(chat *c, const http_request *r, refusal *f) {
     json_t *variables = c->template_variables ? json_deep_copy(c->template_variables) : json_object();
     json_object_set_new(variables, "messages", messages);
     if (c->use_tools) json_object_set(variables, "tools", (json_t *)c->tools);
-    if (c->reasoning_effort) json_object_set_new(variables, "reasoning_effort", json_string(c->reasoning_effort));
     token_run prompt = {.known = c->s.turn ? agent_turn_before(c->s.turn) : NULL};
-    bool ok = sampling_keep(&c->s, c->all, f) && text_render(c->a, variables, &prompt, f) && (c->ticket = sampling_submit(&c->s, c->a, &prompt, f));
+    bool ok = thinking_variables(c->a, variables, c->reasoning_effort, -1) ||
+              refuse_with(f, 400, "unsupported_value", "reasoning_effort", "'reasoning_effort' cannot be '%.20s' with this model.", c->reasoning_effort);
+    ok = ok && sampling_keep(&c->s, c->all, f) && text_render(c->a, variables, c->s.grammar != NULL, &prompt, f) && (c->ticket = sampling_submit(&c->s, c->a, &prompt, f));
+    c->in_thought = prompt.in_thought;
     mem_free(prompt.ids);
     json_decref(variables);
     return ok;
@@ -153,55 +163,74 @@ static bool submit(chat *c, const http_request *r, refusal *f) {
 static bool open_answers(chat *c, err *e) {
     size_t n = (size_t)c->s.n;
     c->greeted = mem_zalloc(n, sizeof *c->greeted, e);
-    c->parsers = mem_zalloc(n, sizeof *c->parsers, e);
-    if (!c->greeted || !c->parsers) return false;
-    for (size_t i = 0; c->use_tools && i < n; i++)
-        if (!(c->parsers[i] = tool_parser_new(true, e))) return false;
+    c->answers = mem_zalloc(n, sizeof *c->answers, e);
+    if (!c->greeted || !c->answers) return false;
+    for (size_t i = 0; (c->use_tools || c->a->thinks) && i < n; i++)
+        if (!(c->answers[i] = answer_new(c->a->thinks, c->in_thought, c->use_tools, e))) return false;
     return true;
 }
 
 static const char *finish_word(loop_finish finish, bool called) {
-    return called ? "tool_calls" : finish == LOOP_LENGTH ? "length" : "stop";
+    return finish == LOOP_LENGTH ? "length" : called ? "tool_calls" : "stop";
 }
 
-static json_t *call_json(const chat *c, const tool_event *e, bool with_index) {
+static json_t *call_json(const chat *c, int index, const char *name, const char *arguments) {
     char id[96];
-    snprintf(id, sizeof id, "call_%s_%d_%d", c->id + strlen("chatcmpl-"), c->choice, e->index);
-    json_t *call = json_pack("{s:s, s:s, s:{s:s, s:s}}", "id", id, "type", "function", "function", "name", e->name, "arguments", e->arguments);
-    if (with_index) json_object_set_new(call, "index", json_integer(e->index));
-    return call;
+    snprintf(id, sizeof id, "call_%s_%d_%d", c->id + strlen("chatcmpl-"), c->choice, index);
+    return json_pack("{s:s, s:s, s:{s:s, s:s}}", "id", id, "type", "function", "function", "name", name, "arguments", arguments);
+}
+
+static json_t *usage_json(const chat *c) {
+    loop_usage u = loop_ticket_usage(c->ticket);
+    json_t *usage = openai_usage(&u);
+    int n = 0;
+    for (int i = 0; i < c->s.n; i++) n += answer_thought_tokens(c->answers[i], c->a->engine);
+    json_object_set_new(usage, "completion_tokens_details", json_pack("{s:i}", "reasoning_tokens", n));
+    return usage;
 }
 
 /* ---- the whole answer ---- */
 
 typedef struct whole {
     const chat *c;
-    buf text;
+    buf text, thoughts, name, arguments;
     json_t *calls;
 } whole;
 
 static bool add_whole(void *user, const tool_event *e) {
     whole *w = user;
-    if (e->kind == TOOL_TEXT) return buf_add(&w->text, e->text, e->len, NULL);
+    switch (e->kind) {
+    case TOOL_THOUGHT: return buf_add(&w->thoughts, e->text, e->len, NULL);
+    case TOOL_TEXT: return buf_add(&w->text, e->text, e->len, NULL);
+    case TOOL_CALL:
+        w->name.len = w->arguments.len = 0;
+        return buf_adds(&w->name, e->name, NULL) && buf_adds(&w->arguments, "", NULL);
+    case TOOL_ARGUMENTS: return buf_add(&w->arguments, e->text, e->len, NULL);
+    case TOOL_CALL_END: break;
+    }
     if (e->index > 0 && !w->c->parallel_calls) return true;
     if (!w->calls) w->calls = json_array();
-    return json_array_append_new(w->calls, call_json(w->c, e, false)) == 0;
+    return json_array_append_new(w->calls, call_json(w->c, e->index, w->name.data, w->arguments.data)) == 0;
 }
 
 static json_t *message_json(chat *c, const gathered *g, int i, bool *called) {
     *called = false;
-    if (!c->parsers[i])
+    if (!c->answers[i])
         return json_pack("{s:s, s:o, s:n}", "role", "assistant", "content", text_json(g->text.data ? g->text.data : "", g->text.len), "refusal");
     whole w = {.c = c};
     err e = {0};
     c->choice = i;
-    bool ok = tool_parser_add(c->parsers[i], g->text.data ? g->text.data : "", g->text.len, add_whole, &w, &e) && tool_parser_end(c->parsers[i], add_whole, &w, &e);
+    bool ok = answer_add(c->answers[i], g->text.data ? g->text.data : "", g->text.len, add_whole, &w, &e) && answer_end(c->answers[i], add_whole, &w, &e);
     json_t *content = w.text.len || !w.calls ? text_json(w.text.data ? w.text.data : "", w.text.len) : json_null();
     json_t *message = ok ? json_pack("{s:s, s:o, s:n}", "role", "assistant", "content", content, "refusal") : NULL;
+    if (message && w.thoughts.len) json_object_set_new(message, "reasoning_content", text_json(w.thoughts.data, w.thoughts.len));
     if (message && w.calls) json_object_set(message, "tool_calls", w.calls);
     *called = w.calls != NULL;
     json_decref(w.calls);
     buf_free(&w.text);
+    buf_free(&w.thoughts);
+    buf_free(&w.name);
+    buf_free(&w.arguments);
     return message;
 }
 
@@ -222,7 +251,7 @@ static void reply_whole(chat *c, http_request *r) {
         loop_usage u = loop_ticket_usage(c->ticket);
         note_usage(r, &u);
         api_reply(c->a, r, 200, json_pack("{s:s, s:s, s:I, s:s, s:o, s:o, s:o, s:s}", "id", c->id, "object", "chat.completion", "created", (json_int_t)c->created,
-                                          "model", c->a->o.model, "choices", choices, "usage", openai_usage(&u), "timings", timings_json(&u), "system_fingerprint", "hearth-" HEARTH_VERSION));
+                                          "model", c->a->o.model, "choices", choices, "usage", usage_json(c), "timings", timings_json(&u), "system_fingerprint", "hearth-" HEARTH_VERSION));
     } else if (f.e.code != HEARTH_OK) {
         api_refuse(c->a, r, API_OPENAI, &f);
     } else {
@@ -256,36 +285,45 @@ static bool delta(chat *c, json_t *what, json_t *logprobs, const char *finish) {
 static bool send_event(void *user, const tool_event *e) {
     chat *c = user;
     if (e->kind == TOOL_TEXT) return delta(c, json_pack("{s:o}", "content", text_json(e->text, e->len)), NULL, NULL);
-    if (e->index > 0 && !c->parallel_calls) return true;
-    json_t *calls = json_array();
-    json_array_append_new(calls, call_json(c, e, true));
-    return delta(c, json_pack("{s:o}", "tool_calls", calls), NULL, NULL);
+    if (e->kind == TOOL_THOUGHT) return delta(c, json_pack("{s:o}", "reasoning_content", text_json(e->text, e->len)), NULL, NULL);
+    if (e->kind == TOOL_CALL_END || (e->index > 0 && !c->parallel_calls)) return true;
+    json_t *call = e->kind == TOOL_CALL ? call_json(c, e->index, e->name, "") : json_pack("{s:{s:o}}", "function", "arguments", text_json(e->text, e->len));
+    json_object_set_new(call, "index", json_integer(e->index));
+    return delta(c, json_pack("{s:[o]}", "tool_calls", call), NULL, NULL);
+}
+
+/* NULL unless asked for and there. */
+static json_t *piece_logprobs(chat *c, const loop_piece *p) {
+    if (!c->logprobs || p->n_tokens == 0) return NULL;
+    json_t *list = json_array();
+    for (size_t i = 0; i < p->n_tokens; i++) json_array_append_new(list, openai_logprob(c->a, &p->tokens[i], c->s.request.n_logprobs));
+    return json_pack("{s:o, s:n}", "content", list, "refusal");
 }
 
 static bool send_text(chat *c, const loop_piece *p) {
-    json_t *logprobs = NULL;
-    if (c->logprobs) {
-        json_t *list = json_array();
-        for (size_t i = 0; i < p->n_tokens; i++) json_array_append_new(list, openai_logprob(c->a, &p->tokens[i], c->s.request.n_logprobs));
-        logprobs = json_pack("{s:o, s:n}", "content", list, "refusal");
-    } else if (p->len == 0) {
-        return true;
-    }
+    json_t *logprobs = piece_logprobs(c, p);
+    if (p->len == 0 && !logprobs) return true;
     return delta(c, json_pack("{s:o}", "content", text_json(p->text, p->len)), logprobs, NULL);
 }
 
-static bool send_piece(chat *c, const loop_piece *p) {
-    tool_parser *parser = c->parsers[p->choice];
+/* Text that is cut up may come later than its tokens, so their log-probabilities come by themselves. */
+static bool send_cut(chat *c, answer *a, const loop_piece *p) {
     err e = {0};
+    json_t *logprobs = piece_logprobs(c, p);
+    if (logprobs && !delta(c, json_object(), logprobs, NULL)) return false;
+    return answer_add(a, p->text, p->len, send_event, c, &e) && (p->finish == LOOP_RUNNING || answer_end(a, send_event, c, &e));
+}
+
+static bool send_piece(chat *c, const loop_piece *p) {
+    answer *a = c->answers[p->choice];
     c->choice = p->choice;
     bool ok = true;
     if (!c->greeted[p->choice]) {
         c->greeted[p->choice] = true;
         ok = delta(c, json_pack("{s:s, s:s}", "role", "assistant", "content", ""), NULL, NULL);
     }
-    if (!parser) ok = ok && ((p->len == 0 && p->n_tokens == 0) || send_text(c, p));
-    else ok = ok && tool_parser_add(parser, p->text, p->len, send_event, c, &e) && (p->finish == LOOP_RUNNING || tool_parser_end(parser, send_event, c, &e));
-    if (ok && p->finish != LOOP_RUNNING) ok = delta(c, json_object(), NULL, finish_word(p->finish, parser && tool_parser_calls(parser) > 0));
+    ok = ok && (a ? send_cut(c, a, p) : send_text(c, p));
+    if (ok && p->finish != LOOP_RUNNING) ok = delta(c, json_object(), NULL, finish_word(p->finish, a && answer_calls(a) > 0));
     return ok;
 }
 
@@ -299,12 +337,10 @@ static http_more next_event(void *user, http_request *r, uint64_t timeout_ns, bu
     switch (loop_next(c->ticket, timeout_ns, &piece, &e)) {
     case LOOP_IDLE: return HTTP_IDLE;
     case LOOP_PIECE: return send_piece(c, &piece) ? HTTP_MORE : HTTP_END;
-    case LOOP_DONE: {
+    case LOOP_DONE:
         if (!sampling_saved(&c->s, r, timeout_ns)) return HTTP_IDLE;
-        loop_usage u = loop_ticket_usage(c->ticket);
-        if (c->include_usage) chunk(c, json_array(), openai_usage(&u), true);
+        if (c->include_usage) chunk(c, json_array(), usage_json(c), true);
         break;
-    }
     case LOOP_FAILED:
         refuse_ticket(&f, &e);
         event_data(out, NULL, api_error_json(API_OPENAI, &f));
@@ -332,7 +368,7 @@ void chat_with_agent(api *a, http_request *r, const char *agent) {
         snprintf(c->id, sizeof c->id, "chatcmpl-%s", http_id(r));
         c->body = api_body(r, &f);
     }
-    if (!c || !c->body || !read_chat(c, r, &f) || !open_answers(c, &f.e) || !submit(c, r, &f)) {
+    if (!c || !c->body || !read_chat(c, r, &f) || !submit(c, r, &f) || !open_answers(c, &f.e)) {
         api_refuse(a, r, API_OPENAI, &f);
         chat_free(c);
     } else if (c->stream) {

@@ -5,14 +5,12 @@
 
 #include "api/inner.h"
 
-/* How often a waiting handler looks whether its client is still there. */
-static const uint64_t LOOK_NS = 100000000u;
-
 void sampling_init(sampling *s, const api *a) {
     memset(s, 0, sizeof *s);
     s->request = loop_request_defaults();
     s->request.sampler = a->o.sampler;
     s->n = 1;
+    s->stop_name = "stop";
     s->max_tokens = -1;
     s->seed = INT64_MIN;
     s->top_k = a->o.sampler.top_k;
@@ -53,9 +51,9 @@ void sampling_free(sampling *s) {
 }
 
 static bool add_stop(sampling *s, int *n, const json_t *text, refusal *f) {
-    if (*n >= MOST_STOPS) return refuse(f, "stop", "'stop' may hold %d strings at most.", MOST_STOPS);
+    if (*n >= MOST_STOPS) return refuse(f, s->stop_name, "'%s' may hold %d strings at most.", s->stop_name, MOST_STOPS);
     if (!json_is_string(text) || json_string_length(text) == 0 || strlen(json_string_value(text)) != json_string_length(text))
-        return refuse(f, "stop", "'stop' must be a string or an array of strings, none of them empty or with a NUL in it.");
+        return refuse(f, s->stop_name, "'%s' must be a string or an array of strings, none of them empty or with a NUL in it.", s->stop_name);
     s->stops[(*n)++] = json_string_value(text);
     return true;
 }
@@ -112,6 +110,8 @@ bool sampling_finish(sampling *s, api *a, const http_request *r, refusal *f) {
     s->request.max_tokens = s->max_tokens > INT32_MAX ? -1 : (int)s->max_tokens;
     s->request.ignore_end = s->ignore_eos;
     s->request.priority = (int)s->priority;
+    s->request.shown = a->shown;
+    s->request.n_shown = a->n_shown;
     /* The APIs' penalties count what was sampled; those of the repeat and DRY kind look at all of the text. */
     s->request.penalise_prompt = o->repeat_penalty != 1 || o->dry_multiplier > 0;
     s->request.tenant = http_tenant(r);
@@ -130,6 +130,8 @@ void refuse_ticket(refusal *f, const err *e) {
     switch (e->code) {
     case HEARTH_LIMIT: refuse_with(f, 504, "timeout", "", "%s", e->text); break;
     case HEARTH_CANCELLED: refuse_with(f, 503, NULL, "", "%s", e->text); break;
+    case HEARTH_ARGUMENT: /* demands that contradict each other, which shows only on the way */
+    case HEARTH_UNSUPPORTED: refuse_with(f, 400, NULL, "", "%s", e->text); break;
     default: refuse_with(f, 500, NULL, "", "%s", e->text); break;
     }
 }
@@ -137,7 +139,7 @@ void refuse_ticket(refusal *f, const err *e) {
 loop_ticket *sampling_submit(sampling *s, const api *a, const token_run *prompt, refusal *f) {
     s->request.tokens = prompt->ids;
     s->request.n_tokens = prompt->n;
-    if (prompt->n >= (size_t)a->info.n_context) {
+    if (prompt->n >= (size_t)a->info.n_context + s->request.embed) {
         refuse_with(f, 400, "context_length_exceeded", "messages",
                     "This model's maximum context length is %d tokens, but the prompt has %zu: shorten it, or start the server with a larger --context.",
                     a->info.n_context, prompt->n);
@@ -182,7 +184,7 @@ bool gather(const api *a, http_request *r, loop_ticket *t, int n, logprob_json *
     for (;;) {
         loop_piece piece;
         err e = {0};
-        loop_news news = loop_next(t, LOOK_NS, &piece, &e);
+        loop_news news = loop_next(t, API_LOOK_NS, &piece, &e);
         if (news == LOOP_PIECE && !add_piece(a, &piece, each, n_top, &out[piece.choice], &e)) news = LOOP_FAILED;
         if (news == LOOP_DONE) return true;
         if (news == LOOP_FAILED) {

@@ -7,10 +7,13 @@
  *   shape.c        what an answer must look like
  *   messages.c     conversations as templates want them
  *   blocks.c       Anthropic's conversations in the same form
- *   tools.c        finds tool calls in what a model writes
+ *   answer.c       cuts what a model writes into thoughts, text and calls
+ *   tools.c        finds tool calls in it
  *   chat.c         /v1/chat/completions
  *   completions.c  /v1/completions
  *   agents.c       /v1/agents, and the agents of requests
+ *   embeddings.c   /v1/embeddings
+ *   responses.c    /v1/responses, with response_items.c, response_maker.c and response_state.c
  *   anthropic.c    /v1/messages
  *   metrics.c      /metrics
  *   page.c         the page
@@ -27,6 +30,8 @@
 #include "api/models.h"
 #include "base/clock.h"
 #include "engine/agents.h"
+
+typedef struct thinking thinking;
 
 /* A grammar that was used lately. */
 enum { KEPT_SHAPES = 32 };
@@ -46,9 +51,14 @@ struct api {
     agents *agents;
     api_options o;
     hearth_model_info info;
+    const thinking *thinks;        /* NULL: the model does not */
+    int32_t shown[LOOP_SHOWN];     /* control tokens that mark thoughts */
+    int n_shown;
+    loop_thoughts thoughts;        /* how their length is bounded */
     long started;                  /* unix time */
     _Atomic uint64_t ids;
     _Atomic uint64_t own_statuses[6], *statuses; /* replies by first digit; counted together for all models */
+    struct response_state *own_responses, *responses; /* of all models */
     pthread_mutex_t shapes_lock;
     kept_shape shapes[KEPT_SHAPES];
     uint64_t shapes_clock;
@@ -102,10 +112,12 @@ typedef struct token_run {
     int32_t *ids;
     size_t n;
     const agent_record *known; /* set by who asks for a rendered prompt: where it goes on from, or NULL */
+    bool in_thought; /* of a rendered prompt: the answer begins inside a thought */
 } token_run;
 bool text_tokenize(const api *a, const char *text, size_t len, unsigned flags, token_run *out, refusal *f);
-/* Renders the template with these variables and makes tokens of it. */
-bool text_render(const api *a, const json_t *variables, token_run *out, refusal *f);
+/* Renders the template with these variables and makes tokens of it. An answer that must have a shape is not thought about: a thought that the template opened is
+ * closed again. */
+bool text_render(const api *a, const json_t *variables, bool shaped, token_run *out, refusal *f);
 bool model_is_known(const api *a, const char *name, refusal *f);
 
 /* ---- generating ---- */
@@ -116,7 +128,7 @@ enum { MOST_STOPS = 16, MOST_BIAS = 1024 };
 typedef struct sampling {
     loop_request request; /* tokens are the caller's to set */
     const json_t *stop, *logit_bias, *response_format, *json_schema;
-    const char *gbnf, *regex;
+    const char *gbnf, *regex, *stop_name; /* stop_name: as the API calls it */
     hearth_grammar *grammar; /* owned; NULL: any answer */
     int64_t n, max_tokens, seed, top_k, priority;
     float limit_s;
@@ -154,10 +166,14 @@ void shape_open(api *a);
 void shape_close(api *a);
 bool shape_fields(api *a, sampling *s, refusal *f);
 bool shape_grammar(api *a, sampling *s, hearth_grammar_kind kind, const char *text, size_t len, const char *param, refusal *f);
+bool shape_schema(api *a, sampling *s, const json_t *schema, const char *param, refusal *f);
 bool shape_call(api *a, sampling *s, const json_t *tools, const char *name, refusal *f);
 /* Templates that know no tools get them as text: new messages, or NULL. */
 bool template_has_tools(const api *a);
 json_t *tools_as_text(const json_t *messages, const json_t *tools, refusal *f);
+
+/* How often a waiting handler looks whether its client is still there. */
+#define API_LOOK_NS 100000000u
 
 void refuse_ticket(refusal *f, const err *e);
 void note_usage(http_request *r, const loop_usage *u);
@@ -189,17 +205,20 @@ json_t *messages_from_openai(const json_t *messages, refusal *f);
 /* Anthropic's messages and system text, and its tools in OpenAI's form. */
 json_t *messages_from_anthropic(const json_t *messages, const json_t *system, refusal *f);
 json_t *tools_from_anthropic(const json_t *tools, refusal *f);
+bool cache_control_is_fine(const json_t *v, const char *where, refusal *f);
+/* How many messages there are up to the last one with a cache_control; *head: the system text or the tools have one. */
+size_t cache_control_messages(const json_t *messages, const json_t *system, const json_t *tools, bool *head, refusal *f);
 
 /* What a model writes, cut into text and tool calls while it comes. */
 typedef struct tool_parser tool_parser;
-typedef enum tool_event_kind { TOOL_TEXT, TOOL_CALL } tool_event_kind;
+/* A call comes as TOOL_CALL with its name, its arguments in pieces of JSON text, and its end. */
+typedef enum tool_event_kind { TOOL_THOUGHT, TOOL_TEXT, TOOL_CALL, TOOL_ARGUMENTS, TOOL_CALL_END } tool_event_kind;
 typedef struct tool_event {
     tool_event_kind kind;
-    const char *text; /* TOOL_TEXT, NUL-terminated */
+    const char *text; /* TOOL_THOUGHT, TOOL_TEXT, TOOL_ARGUMENTS; NUL-terminated */
     size_t len;
-    int index;        /* TOOL_CALL: the how manieth */
-    const char *name;
-    const char *arguments; /* JSON text */
+    int index;        /* of the call: the how manieth */
+    const char *name; /* TOOL_CALL */
 } tool_event;
 /* Called for every event; false is out of memory. */
 typedef bool tool_sink(void *user, const tool_event *event);
@@ -209,13 +228,74 @@ bool tool_parser_add(tool_parser *p, const char *text, size_t len, tool_sink *si
 bool tool_parser_end(tool_parser *p, tool_sink *sink, void *user, err *e);
 int tool_parser_calls(const tool_parser *p);
 
+/* How a model marks its thoughts; NULL: it has none, as far as its template tells. */
+const thinking *thinking_find(const char *template);
+/* The control tokens among the markers, which must be asked for to be seen; returns how many. */
+int thinking_tokens(const thinking *k, const hearth_engine *engine, int32_t *out, int cap);
+/* How thoughts are recognised and ended by their tokens; n_close is 0 when they cannot be. */
+loop_thoughts thinking_bound(const thinking *k, const hearth_engine *engine);
+/* Whether a prompt ends inside a thought; and what would end it. */
+bool thinking_is_open(const thinking *k, const char *prompt, size_t len);
+const char *thinking_close(const thinking *k);
+
+/* What a model writes, cut into thoughts, text and tool calls while it comes; told like a tool_parser's. */
+typedef struct answer answer;
+answer *answer_new(const thinking *kind, bool in_thought, bool tools, err *e);
+void answer_free(answer *a);
+bool answer_add(answer *a, const char *text, size_t len, tool_sink *sink, void *user, err *e);
+bool answer_end(answer *a, tool_sink *sink, void *user, err *e);
+int answer_calls(const answer *a);
+/* How many tokens its thoughts take; 0 for NULL. */
+int answer_thought_tokens(const answer *a, const hearth_engine *engine);
+
+/* What a request wants of thoughts: the template's variables for it. effort is OpenAI's word or NULL; wish: -1 as the template likes, 0 none, 1 some. False when the model
+ * cannot do it. */
+bool thinking_variables(const api *a, json_t *variables, const char *effort, int wish);
+
+/* ---- responses ---- */
+
+/* Responses that later requests may go on from: {"response": ..., "input": [items]} by id. For any thread. */
+typedef struct response_state response_state;
+response_state *response_state_new(const char *folder, err *e); /* NULL: in memory */
+void response_state_free(response_state *s);
+bool response_state_put(response_state *s, const char *id, const json_t *record, err *e);
+json_t *response_state_get(response_state *s, const char *id); /* new reference, or NULL */
+bool response_state_drop(response_state *s, const char *id);   /* false: there is none */
+
+/* Items as messages of the chat API, and tools in its form. New references, or NULL when refused. */
+json_t *messages_from_items(const json_t *items, const char *instructions, refusal *f);
+json_t *tools_from_responses(const json_t *tools, refusal *f);
+
+/* From what a model writes to the items of a response, and the events that tell of them. */
+typedef struct response_maker {
+    const char *id;       /* of the response */
+    json_t *output;       /* items that are complete */
+    answer *answer;
+    bool one_call;        /* further calls are dropped */
+    bool cut;             /* the answer ended for want of tokens */
+    buf *out;             /* where events go; NULL: nowhere */
+    int sequence;
+    /* the item that is open */
+    bool is_open;
+    tool_event_kind open; /* thoughts, text or a call */
+    char item_id[80];
+    buf text, name;
+    json_t *logprobs, *waiting;
+} response_maker;
+bool response_maker_open(response_maker *m, const api *a, const char *id, bool in_thought, bool tools, bool one_call, err *e);
+void response_maker_close(response_maker *m);
+/* n_logprobs: likeliest tokens to tell of; -1: no log-probabilities. False: no memory. */
+bool response_maker_add(response_maker *m, const api *a, const loop_piece *p, int n_logprobs);
+bool response_event(response_maker *m, const char *type, const json_t *response);
+
 /* ---- routes ---- */
 
 typedef void route(api *a, http_request *r);
 /* A chat whose messages go on from the agent's. */
 void chat_with_agent(api *a, http_request *r, const char *agent);
 route route_agents, route_agent_create, route_agent, route_agent_change, route_agent_delete;
-route route_chat, route_completions, route_messages, route_count_tokens, route_metrics, route_tokenize, route_detokenize, route_apply_template;
+route route_chat, route_completions, route_embeddings, route_messages, route_count_tokens, route_metrics, route_tokenize, route_detokenize, route_apply_template;
+route route_responses, route_response_tokens, route_response_show, route_response_delete;
 
 /* ---- several models ---- */
 

@@ -169,6 +169,7 @@ static void load(models *m, entry *x) {
     double start = clock_seconds();
     api_options o = m->o.api;
     o.model = x->name;
+    o.responses_dir = NULL; /* the front has them */
     x->engine = hearth_engine_open(x->path, &m->o.engine, &e);
     x->loop = x->engine ? loop_new(x->engine, &m->o.loop, &e) : NULL;
     x->api = x->loop ? api_new(x->engine, x->loop, &o, &e) : NULL;
@@ -176,6 +177,7 @@ static void load(models *m, entry *x) {
     if (ok) {
         x->api->models = m;
         x->api->statuses = m->front->statuses;
+        x->api->responses = m->front->responses;
         x->api->started = m->front->started;
         tell(m, "loaded %s in %.2f s", x->name, clock_seconds() - start);
     } else {

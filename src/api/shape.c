@@ -59,7 +59,7 @@ bool shape_grammar(api *a, sampling *s, hearth_grammar_kind kind, const char *te
     return true;
 }
 
-static bool shape_schema(api *a, sampling *s, const json_t *schema, const char *param, refusal *f) {
+bool shape_schema(api *a, sampling *s, const json_t *schema, const char *param, refusal *f) {
     char *text = json_dumps(schema, JSON_COMPACT);
     bool ok = text ? shape_grammar(a, s, HEARTH_GRAMMAR_JSON_SCHEMA, text, strlen(text), param, f) : err_nomem(&f->e, 0);
     free(text);

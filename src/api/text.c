@@ -44,7 +44,18 @@ bool text_tokenize(const api *a, const char *text, size_t len, unsigned flags, t
     return n >= 0;
 }
 
-bool text_render(const api *a, const json_t *variables, token_run *out, refusal *f) {
+/* Ends the thought that the prompt opened. Takes text. */
+static char *close_thought(const api *a, char *text, size_t *len, err *e) {
+    buf whole = {0};
+    bool ok = buf_add(&whole, text, *len, e) && buf_addf(&whole, e, "\n%s\n\n", thinking_close(a->thinks));
+    hearth_free(text);
+    *len = whole.len;
+    if (ok) return whole.data;
+    buf_free(&whole);
+    return NULL;
+}
+
+bool text_render(const api *a, const json_t *variables, bool shaped, token_run *out, refusal *f) {
     char *json = json_dumps(variables, JSON_COMPACT);
     size_t len = 0;
     char *text = json ? hearth_chat_render(a->engine, json, &len, &f->e) : NULL;
@@ -53,6 +64,11 @@ bool text_render(const api *a, const json_t *variables, token_run *out, refusal 
         if (!json) err_nomem(&f->e, 0);
         else if (!f->param[0]) strcpy(f->param, "messages");
         return false;
+    }
+    out->in_thought = thinking_is_open(a->thinks, text, len);
+    if (out->in_thought && shaped) {
+        out->in_thought = false;
+        if (!(text = close_thought(a, text, &len, &f->e))) return false;
     }
     token_list tokens = {0};
     bool ok = !out->known ? text_tokenize(a, text, len, HEARTH_PARSE_SPECIAL, out, f)

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "cli/serve.h"
+#include "engine/recall.h"
 
 /* What the options say that must be worked on before serve.c can use it. */
 typedef struct serve_options {
@@ -15,7 +16,7 @@ typedef struct serve_options {
     const char *log, *config;
     bool quiet, print;
     const char *origin_table[65], *alias_table[65];
-    buf config_text;
+    buf config_text, responses_dir;
 } serve_options;
 
 static uint64_t machine_bytes(void) {
@@ -31,6 +32,16 @@ static bool finish_log(serve_command *c, const serve_options *x, err *e) {
     return true;
 }
 
+/* Responses are kept where conversations are. */
+static bool find_responses(serve_command *c, serve_options *x, err *e) {
+    if (!c->models.engine.store) return true;
+    char *folder = recall_folder(c->models.engine.store_dir, NULL);
+    bool ok = !folder || buf_addf(&x->responses_dir, e, "%s/responses", folder);
+    if (folder && ok) c->models.api.responses_dir = x->responses_dir.data;
+    mem_free(folder);
+    return ok;
+}
+
 static bool finish_options(serve_command *c, serve_options *x, err *e) {
     memcpy(x->origin_table, x->origins.items, (size_t)x->origins.n * sizeof *x->origin_table);
     memcpy(x->alias_table, x->aliases.items, (size_t)x->aliases.n * sizeof *x->alias_table);
@@ -42,7 +53,7 @@ static bool finish_options(serve_command *c, serve_options *x, err *e) {
     if (o->memory == UINT64_MAX) o->memory = machine_bytes() / 2;
     c->http.max_body = (size_t)x->max_body;
     if (c->record && (c->given.n > 1 || o->folder)) return err_set(e, HEARTH_ARGUMENT, "--record follows one model: serve only one");
-    return finish_log(c, x, e);
+    return find_responses(c, x, e) && finish_log(c, x, e);
 }
 
 /* --config, or the usual file when it is there. */
@@ -129,8 +140,8 @@ int cmd_serve(int argc, char **argv) {
     };
     const cli_spec spec = {
         .usage = "hearth serve [[NAME=]MODEL ...] [options]",
-        .about = "Serves models over HTTP: a page to chat with at /, OpenAI's API under /v1 (chat/completions, completions, models),\n"
-                 "Anthropic's (/v1/messages), /tokenize, /detokenize, /apply-template, /health and /metrics.\n"
+        .about = "Serves models over HTTP: a page to chat with at /, OpenAI's API under /v1 (chat/completions, completions, responses,\n"
+                 "embeddings, models), Anthropic's (/v1/messages), /tokenize, /detokenize, /apply-template, /health and /metrics.\n"
                  "The first model is loaded at once and answers where a request names none; the others are loaded when they are asked for.\n"
                  "MODEL is a GGUF file or the name of one that hearth pull brought. Options can also stand in a file; those of the command line win.\n"
                  "Without MODEL the default model is served. Listens on this machine only, unless told otherwise.",
@@ -152,5 +163,6 @@ int cmd_serve(int argc, char **argv) {
         status = finish_options(&c, &x, &e) ? serve(&c) : cli_usage(&spec, &e);
     }
     buf_free(&x.config_text);
+    buf_free(&x.responses_dir);
     return status;
 }

@@ -168,6 +168,10 @@ static void recall(loop *l, choice *c) {
     c->long_context = admit_wants_long(l, c->tokens.n);
     if (fork_first(c)) return;
     kv_seq_free(&c->kv);
+    if (c->ticket->vector) { /* every token's state is wanted, and nothing is kept */
+        c->kv = (kv_seq){.layout = &l->engine->model.kv};
+        return;
+    }
     recall_start(l->engine, &c->kv, c->ticket->tenant, c->long_context);
     recall_find(l->engine, &c->kv, c->tokens.ids, c->tokens.n - 1);
 }

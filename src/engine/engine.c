@@ -172,6 +172,7 @@ int64_t hearth_tokenize(const hearth_engine *en, const char *text, size_t len, u
     bool ok = true;
     if ((flags & HEARTH_ADD_BOS) && tokenizer_wants_bos(en->tok) && bos != HEARTH_TOKEN_NONE) ok = token_list_add(&list, bos, e);
     ok = ok && tokenizer_encode(en->tok, text, len, (flags & HEARTH_PARSE_SPECIAL) != 0, &list, e);
+    if ((flags & HEARTH_ADD_EOS) && tokenizer_wants_eos(en->tok)) ok = ok && token_list_add(&list, tokenizer_eos(en->tok), e);
     int64_t n = ok ? (int64_t)list.n : -1;
     if (ok && list.n) memcpy(out, list.ids, (list.n < cap ? list.n : cap) * sizeof *out);
     token_list_free(&list);

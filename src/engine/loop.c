@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "engine/embed.h"
 #include "engine/loop_inner.h"
 
 const double loop_bounds[LOOP_BUCKETS] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60};
@@ -74,19 +75,36 @@ static void fail(loop *l, choice *c, const err *e) {
 
 /* ---- a pass ---- */
 
+/* Keeps an eye on how long the answer's thoughts become. */
+static void watch_thoughts(choice *c, int32_t token) {
+    const loop_thoughts *h = &c->ticket->thoughts;
+    if (h->limit == 0) return;
+    if (c->forced) c->forced--;
+    if (token == h->open) c->in_thought = true;
+    if (token == h->end) c->in_thought = false;
+    else if (c->in_thought && !c->forced && c->picked >= h->limit) c->forced = h->n_close;
+}
+
+static bool is_shown(const loop_ticket *t, int32_t token) {
+    for (int i = 0; i < t->n_shown; i++)
+        if (t->shown[i] == token) return true;
+    return t->show_special;
+}
+
 /* The token's text, and whether the answer ends here. */
 static loop_finish add_token(loop *l, choice *c, int32_t token, err *e) {
     loop_ticket *t = c->ticket;
     const bool ends = hearth_token_ends(l->engine, token) && !t->ignore_end;
     buf text = {0};
     size_t len = 0;
-    const char *bytes = !ends || t->show_special ? hearth_token_bytes(l->engine, token, t->show_special, &len) : NULL;
+    const char *bytes = !ends || t->show_special ? hearth_token_bytes(l->engine, token, is_shown(t, token), &len) : NULL;
     bool ok = !bytes || stop_add(&c->filter, bytes, len, &text, e);
     loop_finish why = c->filter.found ? LOOP_STOP : ends ? LOOP_END : LOOP_RUNNING;
     ok = ok && ticket_token(c, token, why == LOOP_RUNNING, text.data ? text.data : "", text.len, e);
     buf_free(&text);
     if (ok && why == LOOP_RUNNING) {
         ok = token_list_add(&c->tokens, token, e) && hearth_sampler_accept(c->sampler, token, e);
+        watch_thoughts(c, token);
         if ((t->max_tokens >= 0 && c->picked >= t->max_tokens) || c->tokens.n >= (size_t)l->engine->n_context) why = LOOP_LENGTH;
     }
     return why;
@@ -123,7 +141,8 @@ static void pick(void *context, int64_t i, int thread) {
     (void)thread;
     choice *c = ((choice **)context)[i];
     c->pick_error = (err){0};
-    c->pick = hearth_sampler_pick(c->sampler, c->logits, &c->pick_error);
+    const loop_thoughts *h = &c->ticket->thoughts;
+    c->pick = c->forced ? h->close[h->n_close - c->forced] : hearth_sampler_pick(c->sampler, c->logits, &c->pick_error);
 }
 
 /* Parts of the next pass, and who wants logits. */
@@ -144,13 +163,13 @@ static void plan(loop *l, pass *p) {
     for (int i = 0; i < l->n_running; i++) {
         choice *c = l->running[i];
         if (items[i].share == 0) continue;
-        bool last = (size_t)items[i].share == items[i].left, closes = c->closing != LOOP_RUNNING;
-        p->parts[p->n] = (model_part){.kv = &c->kv, .tokens = c->tokens.ids + c->kv.length, .n = items[i].share, .n_logits = last && !closes ? 1 : 0,
-                                      .long_context = c->long_context};
+        bool last = (size_t)items[i].share == items[i].left, closes = c->closing != LOOP_RUNNING, picks = last && !closes && !c->ticket->vector;
+        p->parts[p->n] = (model_part){.kv = &c->kv, .tokens = c->tokens.ids + c->kv.length, .n = items[i].share, .n_logits = picks ? 1 : 0,
+                                      .hidden = c->ticket->hidden, .long_context = c->long_context};
         p->of[p->n++] = c;
         *(c->decoding ? &p->n_decode : &p->n_prompt) += items[i].share;
         if (last && closes) p->closers[p->n_closers++] = c;
-        if (!last || closes) continue;
+        if (!picks) continue;
         c->logits = l->logits + (size_t)p->n_pickers * (size_t)l->engine->model.params.n_vocab;
         p->pickers[p->n_pickers++] = c;
     }
@@ -188,6 +207,19 @@ static void record_pass(loop *l, const pass *p, uint64_t began, uint64_t ns) {
     trace_pass(l->o.trace, began, ns, orders, shares, p->n);
 }
 
+/* After a pass: adds the states of its tokens to the vectors, and ends those that are complete. */
+static void embed(loop *l, pass *p) {
+    for (int i = 0; i < p->n; i++) {
+        choice *c = p->of[i];
+        loop_ticket *t = c->ticket;
+        if (!t->vector) continue;
+        embed_add(&l->engine->model.params, t->vector, t->hidden, c->kv.length - (size_t)p->parts[i].n, (size_t)p->parts[i].n, t->n_prompt);
+        if (c->kv.length < t->n_prompt) continue;
+        embed_finish(&l->engine->model.params, t->vector);
+        finish(l, c, LOOP_END);
+    }
+}
+
 static void run_pass(loop *l, pass *p) {
     plan(l, p);
     err e = {0};
@@ -203,6 +235,7 @@ static void run_pass(loop *l, pass *p) {
     record_pass(l, p, began, now > began ? now - began : 1);
     measure(l, p, now > began ? now - began : 1);
     for (int i = 0; i < p->n; i++) recall_keep(l->engine, &p->of[i]->kv, p->of[i]->tokens.ids);
+    embed(l, p);
     for (int i = 0; i < p->n_pickers; i++) proceed(l, p->pickers[i], now);
     for (int i = 0; i < p->n_closers; i++) finish(l, p->closers[i], p->closers[i]->closing);
 }

@@ -36,6 +36,16 @@ void loop_free(loop *l);
 /* Ends the thread; tickets that are not done fail with HEARTH_CANCELLED, and can still be read and freed. */
 void loop_end(loop *l);
 
+enum { LOOP_SHOWN = 8, LOOP_CLOSE = 16 };
+
+/* A bound on thoughts: once an answer holds limit tokens and is in a thought still, the tokens of close are put in. */
+typedef struct loop_thoughts {
+    int limit;                 /* 0: none */
+    bool inside;               /* the prompt ends in a thought */
+    int32_t open, end;         /* tokens that begin and end one; HEARTH_TOKEN_NONE: there is no such token */
+    int32_t close[LOOP_CLOSE];
+    int n_close;
+} loop_thoughts;
 /* How the first answer of a request ended. Told once for every ticket, by the loop's thread or by who frees the ticket, before the owner hears of the end; it
  * must not wait. When finished the sequence holds all of the tokens, and kv, tokens and text (all that was given out) may be taken over: left empty. */
 typedef struct loop_result {
@@ -56,12 +66,16 @@ typedef struct loop_request {
     int max_tokens;        /* -1: until the model ends or the context is full */
     const char *const *stop;
     bool ignore_end, show_special;
+    const int32_t *shown;  /* control tokens whose text is given out too, LOOP_SHOWN at most */
+    int n_shown;
     int n_logprobs;        /* likeliest tokens to report with each; -1: no log-probabilities */
+    loop_thoughts thoughts;
     uint64_t limit_ns;     /* the request fails with HEARTH_LIMIT after this time; 0: no limit */
     uint64_t owner;        /* whose it is: owners share fairly. 0 is one owner too */
     const char *tenant;    /* only what was computed for the same one is found; NULL: none. Copied */
     size_t loaded;         /* tokens that were read from disk for it already; only counted */
     int priority;          /* higher goes first */
+    bool embed;            /* no answer, but a vector of the prompt: loop_ticket_vector. n must be 1 */
     loop_ended *ended;     /* or NULL; see there */
     void *ended_user;
 } loop_request;
@@ -105,6 +119,9 @@ typedef struct loop_usage {
     uint64_t queued_ns, first_ns, total_ns; /* from submission to the start, the first token and the end; 0: not yet */
 } loop_usage;
 loop_usage loop_ticket_usage(loop_ticket *t);
+
+/* What hearth_embed gives for the prompt of a request to embed, n_embd floats, once loop_next said LOOP_DONE. Owned by the ticket. */
+const float *loop_ticket_vector(const loop_ticket *t);
 
 /* Seconds after which a refused request has a chance, at least 1. */
 int loop_retry_s(loop *l);

@@ -37,6 +37,8 @@ typedef struct choice {
     hearth_sampler *sampler;
     stop_filter filter;
     int picked;
+    bool in_thought;
+    int forced;        /* tokens at the end of thoughts.close that are still to be put in */
     uint64_t last_ns;  /* when the last token was picked */
     int32_t pick;      /* of this pass */
     err pick_error;
@@ -69,7 +71,12 @@ struct loop_ticket {
     size_t loaded;      /* tokens read from disk when it came */
     int priority, max_tokens, n_logprobs;
     bool ignore_end, show_special;
+    int32_t shown[LOOP_SHOWN];
+    int n_shown;
+    loop_thoughts thoughts;
     size_t n_prompt;
+    float *hidden;      /* to embed: states of one pass */
+    float *vector;      /* to embed: the result; else NULL */
     int n;
     choice choices[];
 };

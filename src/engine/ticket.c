@@ -1,8 +1,10 @@
 /* ticket.c: a request as its owner sees it. The loop's thread puts text and tokens into each answer's box, the owner takes them out;
  * a slow reader gets larger pieces, never slows the loop. */
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
+#include "engine/embed.h"
 #include "engine/loop_inner.h"
 
 static void outbox_free(outbox *b) {
@@ -51,6 +53,8 @@ static void ticket_delete(loop_ticket *t) {
     for (int i = 0; i < t->n; i++) choice_free(&t->choices[i]);
     outbox_free(&t->taken);
     mem_free(t->taken_tokens);
+    mem_free(t->hidden);
+    mem_free(t->vector);
     mem_free(t->tenant);
     pthread_cond_destroy(&t->news);
     pthread_mutex_destroy(&t->lock);
@@ -87,6 +91,8 @@ static bool open_choice(choice *c, loop_ticket *t, int index, const loop_request
     if (!c->tokens.ids) return false;
     memcpy(c->tokens.ids, r->tokens, r->n_tokens * sizeof *r->tokens);
     c->tokens.n = c->tokens.cap = r->n_tokens;
+    c->in_thought = r->thoughts.inside;
+    if (r->embed) return true;
     c->sampler = hearth_sampler_new(t->loop->engine, &o, e);
     if (!c->sampler || !stop_open(&c->filter, r->stop, e)) return false;
     return !r->penalise_prompt || sampler_sync(c->sampler, r->tokens, r->n_tokens, e);
@@ -95,9 +101,12 @@ static bool open_choice(choice *c, loop_ticket *t, int index, const loop_request
 static bool check_request(const loop *l, const loop_request *r, err *e) {
     const size_t context = (size_t)l->engine->n_context;
     if (r->n_tokens == 0) return err_set(e, HEARTH_ARGUMENT, "the prompt is empty: give it at least one token");
-    if (r->n_tokens >= context)
+    if (r->embed && (r->n != 1 || !embed_possible(&l->engine->model.params, e)))
+        return r->n == 1 ? false : err_set(e, HEARTH_ARGUMENT, "n must be 1 for a vector, not %d", r->n);
+    if (r->n_tokens >= context + r->embed)
         return err_set(e, HEARTH_ARGUMENT, "the prompt has %zu tokens, and the context of %zu leaves no room for an answer", r->n_tokens, context);
     if (r->n < 1 || r->n > l->o.max_running) return err_set(e, HEARTH_ARGUMENT, "n must be from 1 to %d, not %d", l->o.max_running, r->n);
+    assert(r->n_shown <= LOOP_SHOWN);
     if (r->max_tokens < -1 || r->n_logprobs > 100) return err_set(e, HEARTH_ARGUMENT, "max_tokens must be -1 or more, and log-probabilities 100 at most");
     for (size_t i = 0; i < r->n_tokens; i++)
         if (r->tokens[i] < 0 || r->tokens[i] >= l->engine->model.params.n_vocab)
@@ -127,16 +136,19 @@ static loop_ticket *ticket_new(loop *l, const loop_request *r, err *e) {
     t->n_logprobs = r->n_logprobs;
     t->ignore_end = r->ignore_end;
     t->show_special = r->show_special;
+    t->n_shown = r->n_shown;
+    for (int i = 0; i < r->n_shown; i++) t->shown[i] = r->shown[i];
+    t->thoughts = r->thoughts;
     t->n_prompt = r->n_tokens;
     t->usage.prompt_tokens = (int)r->n_tokens;
     if (r->tenant && *r->tenant) t->tenant = mem_strndup(r->tenant, strlen(r->tenant), e);
+    const size_t width = (size_t)l->engine->model.params.n_embd, rows = r->n_tokens < MODEL_CHUNK ? r->n_tokens : MODEL_CHUNK;
     bool ok = t->tenant || !r->tenant || !*r->tenant;
-    for (int i = 0; i < r->n; i++) {
-        if (ok && open_choice(&t->choices[i], t, i, r, e)) continue;
-        ticket_delete(t);
-        return NULL;
-    }
-    return t;
+    if (r->embed) ok = ok && (t->vector = mem_zalloc(width, sizeof *t->vector, e)) && (t->hidden = mem_alloc(rows * width, sizeof *t->hidden, e));
+    for (int i = 0; ok && i < r->n; i++) ok = open_choice(&t->choices[i], t, i, r, e);
+    if (ok) return t;
+    ticket_delete(t);
+    return NULL;
 }
 
 /* Whether n more may come. Under the lock. */
@@ -263,6 +275,8 @@ loop_usage loop_ticket_usage(loop_ticket *t) {
     pthread_mutex_unlock(&t->lock);
     return u;
 }
+
+const float *loop_ticket_vector(const loop_ticket *t) { return t->vector; }
 
 /* ---- the thread's side ---- */
 

@@ -442,11 +442,13 @@ static bool layer(pass *s, int index) {
     return true;
 }
 
-/* x of the tokens that want logits -> logits [wanted][n_vocab] */
+/* x of the tokens that want logits -> logits [wanted][n_vocab]; x of the parts that want them -> hidden states */
 static bool write_logits(pass *s, float *logits) {
     const model_params *p = s->p;
     int64_t width = p->n_embd, rows = 0;
     for (int i = 0, t = 0; i < s->n_parts; i++) {
+        float *hidden = s->parts[i].hidden;
+        for (int k = 0; hidden && k < s->parts[i].n; k++) s->m->kern->rms_norm(hidden + k * width, s->x + (t + k) * width, s->m->output_norm, width, p->eps);
         t += s->parts[i].n;
         for (int k = t - s->parts[i].n_logits; k < t; k++, rows++)
             s->m->kern->rms_norm(s->h + rows * width, s->x + k * width, s->m->output_norm, width, p->eps);

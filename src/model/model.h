@@ -98,6 +98,7 @@ typedef struct model_part {
     const int32_t *tokens;
     int n;
     int n_logits;      /* logits are wanted for this many tokens at the end */
+    float *hidden;     /* not NULL: receives the normed hidden state of each of the n tokens, n_embd floats each */
     bool long_context; /* rotate with the frequencies for conversations beyond the original context */
 } model_part;
 

@@ -300,6 +300,7 @@ bool model_params_read(model_params *p, const gguf *g, err *e) {
     int extra = 0;
     get_int(&r, "nextn_predict_layers", &extra, 0, p->n_layers - 1);
     p->n_layers -= extra;
+    get_int(&r, "pooling_type", &p->pooling, POOLING_NONE, POOLING_RANK);
     if (!r.failed) read_heads(&r, p);
     if (!r.failed) read_rope(&r, p);
     if (!r.failed) read_scales(&r, p);

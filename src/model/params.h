@@ -17,6 +17,9 @@ typedef struct layer_params {
 
 typedef enum rope_scaling { SCALING_NONE, SCALING_LINEAR, SCALING_YARN, SCALING_LONG } rope_scaling;
 
+/* How hidden states become one vector, numbered as in files. */
+typedef enum pooling { POOLING_NONE, POOLING_MEAN, POOLING_FIRST, POOLING_LAST, POOLING_RANK } pooling;
+
 typedef struct model_params {
     const arch *arch;
     int n_layers;
@@ -50,6 +53,8 @@ typedef struct model_params {
 
     /* latent attention */
     int q_rank, kv_rank; /* q_rank 0: queries are not compressed */
+
+    int pooling;         /* POOLING_NONE: the file does not say */
 
     layer_params *layers;
 } model_params;

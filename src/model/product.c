@@ -21,7 +21,7 @@ bool model_multiply(const model *m, model_run *r, const weight *const *w, int co
                     const int64_t *ldy, err *e) {
     taken t[KERN_SHARED];
     const kern_weight *mats[KERN_SHARED] = {0};
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count && i < KERN_SHARED; i++) {
         t[i] = model_take(m, w[i], 0);
         mats[i] = &t[i].mat;
     }

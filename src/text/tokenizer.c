@@ -17,7 +17,7 @@ struct tokenizer {
     bpe bpe;
     spm spm;
     int32_t bos, eos;
-    bool wants_bos;
+    bool wants_bos, wants_eos;
     bool *ends; /* by id */
     char kind[48];
 };
@@ -160,7 +160,9 @@ static bool load(tokenizer *t, const gguf *g, err *e) {
     if (!read_id(t, g, "tokenizer.ggml.bos_token_id", &t->bos, e)) return false;
     if (!read_id(t, g, "tokenizer.ggml.eos_token_id", &t->eos, e)) return false;
     if (!read_flag(g, "tokenizer.ggml.add_bos_token", &t->wants_bos, e)) return false;
+    if (!read_flag(g, "tokenizer.ggml.add_eos_token", &t->wants_eos, e)) return false;
     if (t->bos < 0) t->wants_bos = false;
+    if (t->eos < 0) t->wants_eos = false;
     return find_ends(t, g, e);
 }
 
@@ -302,5 +304,6 @@ bool tokenizer_adds_space(const tokenizer *t) { return !t->pre && t->spm.add_spa
 int32_t tokenizer_bos(const tokenizer *t) { return t->bos; }
 int32_t tokenizer_eos(const tokenizer *t) { return t->eos; }
 bool tokenizer_wants_bos(const tokenizer *t) { return t->wants_bos; }
+bool tokenizer_wants_eos(const tokenizer *t) { return t->wants_eos; }
 bool tokenizer_ends(const tokenizer *t, int32_t id) { return id >= 0 && id < t->vocab.n && t->ends[id]; }
 const char *tokenizer_kind(const tokenizer *t) { return t->kind; }

@@ -41,6 +41,7 @@ bool tokenizer_adds_space(const tokenizer *t);
 int32_t tokenizer_bos(const tokenizer *t); /* HEARTH_TOKEN_NONE when there is none */
 int32_t tokenizer_eos(const tokenizer *t);
 bool tokenizer_wants_bos(const tokenizer *t); /* BOS is to be added by default */
+bool tokenizer_wants_eos(const tokenizer *t); /* EOS ends a text that is embedded */
 bool tokenizer_ends(const tokenizer *t, int32_t id); /* end of text, end of turn, end of message */
 
 const char *tokenizer_kind(const tokenizer *t); /* for `inspect`: "BPE (llama-bpe)", "SentencePiece" */

@@ -3,8 +3,8 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import Anthropic from "@anthropic-ai/sdk";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
-import { ChatOpenAI } from "@langchain/openai";
-import { generateText, jsonSchema, Output, streamText } from "ai";
+import { ChatOpenAI, OpenAIEmbeddings } from "@langchain/openai";
+import { embedMany, generateText, jsonSchema, Output, streamText, tool } from "ai";
 import OpenAI from "openai";
 import { start } from "./server.mjs";
 
@@ -81,7 +81,7 @@ test("anthropic: messages, whole and streamed, and counted", async () => {
   assert.ok(final.usage.cache_read_input_tokens > 0);
   const { model: m, system, messages } = request;
   const counted = await anthropic.messages.countTokens({ model: m, system, messages });
-  assert.equal(counted.input_tokens, final.usage.input_tokens + final.usage.cache_read_input_tokens);
+  assert.equal(counted.input_tokens, final.usage.input_tokens + final.usage.cache_read_input_tokens + final.usage.cache_creation_input_tokens);
   await assert.rejects(anthropic.messages.create({ ...request, model: "claude" }), Anthropic.NotFoundError);
 });
 
@@ -145,4 +145,114 @@ test("ai and langchain: objects and tool calls", async () => {
   const chat = new ChatOpenAI({ model, apiKey: key, maxRetries: 0, configuration: { baseURL: server.address + "/v1" } });
   const bound = chat.bindTools([{ type: "function", function: { name: "weather", parameters: weather.schema } }], { tool_choice: "weather" });
   assert.equal((await bound.invoke("Weather?")).tool_calls[0].name, "weather");
+});
+
+const dot = (a, b) => a.reduce((sum, x, i) => sum + x * b[i], 0);
+const texts = ["The cat sat on the mat.", "A cat sat on a mat.", "Stock prices fell sharply."];
+
+test("openai: embeddings, as base64 by default and as numbers", async () => {
+  const coded = await openai.embeddings.create({ model, input: texts });
+  const plain = await openai.embeddings.create({ model, input: texts, encoding_format: "float" });
+  const few = await openai.embeddings.create({ model, input: texts[0], dimensions: 32 });
+  for (const i of [0, 1, 2]) for (const k of [0, 7]) assert.ok(Math.abs(coded.data[i].embedding[k] - plain.data[i].embedding[k]) < 1e-6);
+  const [a, b, c] = coded.data.map((d) => d.embedding);
+  assert.ok(Math.abs(dot(a, a) - 1) < 1e-4);
+  assert.ok(dot(a, b) > dot(a, c));
+  assert.equal(few.data[0].embedding.length, 32);
+  assert.ok(coded.usage.prompt_tokens > 0);
+});
+
+test("ai and langchain: embeddings", async () => {
+  const provider = createOpenAICompatible({ name: "hearth", baseURL: server.address + "/v1", apiKey: key });
+  const { embeddings, usage } = await embedMany({ model: provider.embeddingModel(model), values: texts });
+  assert.equal(embeddings.length, 3);
+  assert.ok(usage.tokens > 0);
+  const chain = new OpenAIEmbeddings({ model, apiKey: key, configuration: { baseURL: server.address + "/v1" } });
+  const vectors = await chain.embedDocuments(texts);
+  assert.ok(dot(vectors[0], vectors[1]) > dot(vectors[0], vectors[2]));
+  assert.ok(dot(await chain.embedQuery(texts[0]), embeddings[0]) > 0.999);
+});
+
+test("openai: responses, whole, streamed, gone on from, shown and deleted", async () => {
+  const first = await openai.responses.create({ model, instructions: "You are kind.", input: hello, temperature: 0, max_output_tokens: 60, metadata: { a: "b" } });
+  assert.equal(first.status, "completed");
+  assert.match(first.output_text, /Ember/);
+  assert.equal(first.usage.total_tokens, first.usage.input_tokens + first.usage.output_tokens);
+  const stream = openai.responses.stream({ model, instructions: "You are kind.", input: [{ role: "user", content: hello }], temperature: 0, max_output_tokens: 60 });
+  let text = "";
+  const kinds = new Set();
+  for await (const event of stream) {
+    kinds.add(event.type);
+    if (event.type === "response.output_text.delta") text += event.delta;
+  }
+  assert.equal(text, first.output_text);
+  const final = await stream.finalResponse();
+  assert.equal(final.output_text, text);
+  assert.ok(final.usage.input_tokens_details.cached_tokens > 0);
+  for (const kind of ["created", "in_progress", "output_item.added", "content_part.added", "output_text.done", "content_part.done", "output_item.done", "completed"]) assert.ok(kinds.has("response." + kind), kind);
+  const next = await openai.responses.create({ model, previous_response_id: final.id, input: "Tell me a story.", temperature: 0, max_output_tokens: 10 });
+  const same = await openai.responses.create({
+    model, store: false, temperature: 0, max_output_tokens: 10,
+    input: [{ role: "user", content: hello }, ...final.output, { role: "user", content: "Tell me a story." }],
+  });
+  assert.equal(next.output_text, same.output_text);
+  assert.equal(next.usage.input_tokens, same.usage.input_tokens);
+  assert.equal(next.status, "incomplete");
+  assert.equal(next.incomplete_details.reason, "max_output_tokens");
+  assert.equal((await openai.responses.retrieve(first.id)).output_text, first.output_text);
+  assert.equal((await openai.responses.inputItems.list(next.id)).data[0].content, "Tell me a story.");
+  await openai.responses.delete(first.id);
+  await assert.rejects(openai.responses.retrieve(first.id), OpenAI.NotFoundError);
+  await assert.rejects(openai.responses.retrieve(same.id), OpenAI.NotFoundError);
+  await assert.rejects(openai.responses.create({ model, previous_response_id: first.id, input: "x" }), OpenAI.BadRequestError);
+  assert.equal((await openai.responses.inputTokens.count({ model, input: hello })).input_tokens, (await openai.responses.create({ model, input: hello, max_output_tokens: 1 })).usage.input_tokens);
+});
+
+test("openai: responses with calls and JSON by schema", async () => {
+  const tools = [{ type: "function", name: weather.name, description: weather.description, parameters: weather.schema, strict: true }];
+  const input = "What is the weather in Rome?";
+  const called = await openai.responses.create({ model, input, tools, tool_choice: "required" });
+  const call = called.output.find((item) => item.type === "function_call");
+  assert.ok(["Rome", "Oslo"].includes(JSON.parse(call.arguments).city));
+  const after = await openai.responses.create({
+    model, previous_response_id: called.id, tools, tool_choice: "none", max_output_tokens: 10,
+    input: [{ type: "function_call_output", call_id: call.call_id, output: "sunny" }],
+  });
+  assert.equal(after.output[0].type, "message");
+  const stream = openai.responses.stream({ model, input, tools, tool_choice: { type: "function", name: "weather" } });
+  let pieces = 0;
+  for await (const event of stream) pieces += event.type === "response.function_call_arguments.delta";
+  assert.ok(pieces > 1);
+  assert.equal((await stream.finalResponse()).output[0].name, "weather");
+  const shaped = await openai.responses.create({ model, input, text: { format: { type: "json_schema", name: "w", strict: true, schema: weather.schema } } });
+  assert.ok(["Rome", "Oslo"].includes(JSON.parse(shaped.output_text).city));
+});
+
+test("langchain: the responses API", async () => {
+  const chat = new ChatOpenAI({ model, temperature: 0, apiKey: key, maxRetries: 0, useResponsesApi: true, configuration: { baseURL: server.address + "/v1" } });
+  assert.match((await chat.invoke(hello)).text, /Ember/);
+  let text = "";
+  for await (const part of await chat.stream(hello)) text += part.text;
+  assert.match(text, /Ember/);
+});
+
+test("openai: arguments of calls are streamed in pieces", async () => {
+  const tools = [{ type: "function", function: { name: weather.name, parameters: weather.schema } }];
+  let pieces = 0, text = "";
+  for await (const chunk of await openai.chat.completions.create({ model, messages: [{ role: "user", content: "Weather?" }], tools, tool_choice: "required", stream: true })) {
+    const call = chunk.choices[0]?.delta?.tool_calls?.[0];
+    if (call?.function?.arguments) pieces++, (text += call.function.arguments);
+  }
+  assert.ok(pieces > 1);
+  assert.ok(["Rome", "Oslo"].includes(JSON.parse(text).city));
+});
+
+test("ai: a tool that is run, and the turn after it", async () => {
+  const provider = createOpenAICompatible({ name: "hearth", baseURL: server.address + "/v1", apiKey: key });
+  const { toolCalls, toolResults } = await generateText({
+    model: provider(model), prompt: "Weather?", toolChoice: "required",
+    tools: { weather: tool({ description: weather.description, inputSchema: jsonSchema(weather.schema), execute: async ({ city }) => city + " is sunny" }) },
+  });
+  assert.equal(toolCalls[0].toolName, "weather");
+  assert.match(toolResults[0].output, /is sunny/);
 });

@@ -195,7 +195,8 @@ static void test_messages(void **state) {
     assert_int_equal(status, 200);
     assert_string_equal(text_at(j, "type"), "message");
     assert_string_equal(text_at(j, "content.0.type"), "text");
-    int all = int_at(j, "usage.input_tokens") + int_at(j, "usage.cache_read_input_tokens");
+    int made = int_at(j, "usage.cache_creation_input_tokens"), all = int_at(j, "usage.input_tokens") + int_at(j, "usage.cache_read_input_tokens") + made;
+    assert_true(made > 0 && int_at(j, "usage.input_tokens") > 0); /* the system text was asked to be kept, the rest was not */
     char *text = strdup(text_at(j, "content.0.text"));
     json_decref(j);
     j = post("/v1/messages/count_tokens", "{\"model\":\"ember\",\"system\":\"Be kind.\"," HELLO "}", &status);
@@ -261,7 +262,7 @@ static void test_calls(void **state) {
     assert_string_equal(text_at(j, "choices.0.finish_reason"), "tool_calls");
     assert_true(json_is_null(at(j, "choices.0.message.content")));
     assert_string_equal(text_at(j, "choices.0.message.tool_calls.0.function.name"), "weather");
-    assert_non_null(strstr(text_at(j, "choices.0.message.tool_calls.0.function.arguments"), "{\"city\":\""));
+    assert_non_null(strstr(text_at(j, "choices.0.message.tool_calls.0.function.arguments"), "\"city\""));
     json_decref(j);
     buf events = stream("/v1/chat/completions", "{" HELLO "," TOOLS ",\"tool_choice\":\"required\",\"stream\":true}");
     assert_non_null(strstr(events.data, "\"tool_calls\":[{\"id\":\"call_"));

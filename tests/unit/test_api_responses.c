@@ -1,0 +1,153 @@
+/* test_api_responses.c: /v1/responses: events, conversations that go on, also after a restart, and what is kept of them. */
+#include "unit/api_kit.h"
+
+static int start(void **state) {
+    (void)state;
+    static char folder[300];
+    snprintf(folder, sizeof folder, "%s/responses", temp_dir());
+    kit_responses_dir = folder;
+    return kit_start("models/ember-30m-q8_0.gguf", NULL);
+}
+static int stop(void **state) {
+    (void)state;
+    kit_stop();
+    return 0;
+}
+
+#define COLD "\"temperature\":0,\"max_output_tokens\":12"
+
+/* A response to this body that must succeed; its id is copied to id when that is given. */
+static json_t *respond(const char *body, char *id) {
+    int status;
+    json_t *j = post("/v1/responses", body, &status);
+    if (status != 200) fail_msg("%s: %s", body, text_at(j, "error.message"));
+    if (id) snprintf(id, 80, "%s", text_at(j, "id"));
+    return j;
+}
+
+static json_t *go_on(const char *id, const char *words) {
+    char body[512];
+    snprintf(body, sizeof body, "{\"previous_response_id\":\"%s\",\"input\":\"%s\"," COLD "}", id, words);
+    return respond(body, NULL);
+}
+
+static int status_of(const char *method, const char *path) {
+    int status;
+    json_decref(ask(method, path, "", &status));
+    return status;
+}
+
+/* The text of the first message. */
+static const char *text_of(const json_t *response) { return text_at(response, "output.0.content.0.text"); }
+
+static void test_events(void **state) {
+    (void)state;
+    buf events = stream("/v1/responses", "{\"input\":\"Hello!\",\"stream\":true," COLD ",\"top_logprobs\":2}");
+    static const char *const order[] = {"response.created", "response.in_progress", "response.output_item.added", "response.content_part.added", "response.output_text.delta",
+                                        "response.output_text.done", "response.content_part.done", "response.output_item.done", "response."};
+    const char *from = events.data;
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+        char line[80];
+        snprintf(line, sizeof line, "event: %s", order[i]);
+        if (!(from = strstr(from, line))) fail_msg("no %s in its place", order[i]);
+    }
+    int sequence = 0;
+    buf text = {0};
+    json_t *last = NULL;
+    for (const char *p = events.data; (p = strstr(p, "data: ")) != NULL; p++) {
+        json_t *j = json_loadb(p + 6, strcspn(p + 6, "\n"), 0, NULL);
+        assert_int_equal(int_at(j, "sequence_number"), sequence++);
+        if (strcmp(text_at(j, "type"), "response.output_text.delta") == 0) {
+            assert_true(buf_adds(&text, text_at(j, "delta"), NULL));
+            assert_int_equal(json_array_size(at(j, "logprobs.0.top_logprobs")), 2);
+        }
+        json_decref(last);
+        last = j;
+    }
+    assert_string_equal(text_of(at(last, "response")), text.data);
+    assert_int_equal(json_array_size(at(last, "response.output.0.content.0.logprobs")), int_at(last, "response.usage.output_tokens") - (strcmp(text_at(last, "type"), "response.completed") == 0));
+    json_decref(last);
+    buf_free(&text);
+    buf_free(&events);
+}
+
+static void test_conversation(void **state) {
+    (void)state;
+    char first[80], other[80], path[128];
+    json_t *a = respond("{\"instructions\":\"Be kind.\",\"input\":\"Hello! Who are you?\"," COLD "}", first);
+    json_t *b = go_on(first, "Tell me more."), *c = go_on(first, "Tell me more.");
+    assert_string_equal(text_of(b), text_of(c)); /* a fork, and the same again */
+    assert_string_equal(text_at(b, "previous_response_id"), first);
+    assert_true(int_at(c, "usage.input_tokens_details.cached_tokens") > 0);
+    snprintf(other, sizeof other, "%s", text_at(b, "id"));
+    json_t *d = go_on(other, "And then?");
+    assert_true(int_at(d, "usage.input_tokens") > int_at(b, "usage.input_tokens"));
+    /* After a restart all of it is there. */
+    kit_stop();
+    assert_int_equal(kit_start("models/ember-30m-q8_0.gguf", NULL), 0);
+    json_t *e = go_on(other, "And then?");
+    assert_string_equal(text_of(d), text_of(e));
+    assert_int_equal(int_at(d, "usage.input_tokens"), int_at(e, "usage.input_tokens"));
+    snprintf(path, sizeof path, "/v1/responses/%s", first);
+    int status;
+    json_t *shown = ask("GET", path, "", &status);
+    assert_int_equal(status, 200);
+    assert_true(json_equal(shown, a));
+    json_decref(shown);
+    /* Once the first is deleted, what came after it has no beginning. */
+    assert_int_equal(status_of("DELETE", path), 200);
+    assert_int_equal(status_of("DELETE", path), 404);
+    assert_int_equal(status_of("GET", path), 404);
+    char body[256];
+    snprintf(body, sizeof body, "{\"previous_response_id\":\"%s\",\"input\":\"x\"}", other);
+    json_t *broken = post("/v1/responses", body, &status);
+    assert_int_equal(status, 400);
+    assert_string_equal(text_at(broken, "error.code"), "previous_response_not_found");
+    json_t *all[] = {a, b, c, d, e, broken};
+    for (size_t i = 0; i < 6; i++) json_decref(all[i]);
+}
+
+static void test_damage(void **state) {
+    (void)state;
+    char id[80], path[512], route[128];
+    json_decref(respond("{\"input\":\"Hi\"," COLD "}", id));
+    snprintf(path, sizeof path, "%s/%s.json", kit_responses_dir, id);
+    snprintf(route, sizeof route, "/v1/responses/%s", id);
+    assert_int_equal(status_of("GET", route), 200);
+    buf file = slurp(path);
+    file.data[file.len / 2] ^= 1;
+    spew(path, file.data, file.len);
+    assert_int_equal(status_of("GET", route), 404);
+    buf_free(&file);
+    /* Not stored: not there. */
+    json_decref(respond("{\"input\":\"Hi\",\"store\":false," COLD "}", id));
+    snprintf(route, sizeof route, "/v1/responses/%s", id);
+    assert_int_equal(status_of("GET", route), 404);
+    static const char *const nowhere[] = {"/v1/responses/x", "/v1/responses/..%2Fx", "/v1/responses/", "/v1/responses/resp_x/input_items", "/v1/responses/resp_x/other"};
+    for (size_t i = 0; i < sizeof nowhere / sizeof *nowhere; i++) assert_int_equal(status_of("GET", nowhere[i]), 404);
+}
+
+static void test_calls(void **state) {
+    (void)state;
+    static const char tools[] = "\"tools\":[{\"type\":\"function\",\"name\":\"weather\",\"parameters\":{\"type\":\"object\",\"properties\":{\"city\":{\"enum\":[\"Rome\",\"Oslo\"]}},"
+                                "\"required\":[\"city\"],\"additionalProperties\":false}}]";
+    char body[1024], id[80];
+    snprintf(body, sizeof body, "{\"input\":\"Weather?\",%s,\"tool_choice\":\"required\",\"temperature\":0}", tools);
+    json_t *j = respond(body, id);
+    assert_string_equal(text_at(j, "output.0.type"), "function_call");
+    assert_string_equal(text_at(j, "output.0.name"), "weather");
+    json_t *arguments = json_loads(text_at(j, "output.0.arguments"), 0, NULL);
+    assert_true(json_is_string(at(arguments, "city")));
+    snprintf(body, sizeof body, "{\"previous_response_id\":\"%s\",\"input\":[{\"type\":\"function_call_output\",\"call_id\":\"%s\",\"output\":\"sunny\"}],%s,\"tool_choice\":\"none\"," COLD "}", id,
+             text_at(j, "output.0.call_id"), tools);
+    json_t *next = respond(body, NULL);
+    assert_string_equal(text_at(next, "output.0.type"), "message");
+    json_decref(arguments);
+    json_decref(next);
+    json_decref(j);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_events), cmocka_unit_test(test_conversation), cmocka_unit_test(test_damage), cmocka_unit_test(test_calls)};
+    return cmocka_run_group_tests(tests, start, stop);
+}

@@ -5,10 +5,10 @@ cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}
 export HEARTH_TEST_BUILD="$BUILD"
 log=$(mktemp)
-# Tests neither read nor leave packed weights in the home folder.
-XDG_CACHE_HOME=$(mktemp -d)
-export XDG_CACHE_HOME
-trap 'rm -rf "$log" "$XDG_CACHE_HOME"' EXIT
+# Tests neither read nor leave packed weights, conversations, models or settings in the home folder.
+home=$(mktemp -d)
+export XDG_CACHE_HOME="$home/cache" XDG_DATA_HOME="$home/data" XDG_CONFIG_HOME="$home/config"
+trap 'rm -rf "$log" "$home"' EXIT
 passed=0 failed=0 skipped=0
 for source in tests/unit/test_*.sh tests/unit/test_*.c tests/conformance/test_*.c; do
     [ -e "$source" ] || continue

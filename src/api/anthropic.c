@@ -409,7 +409,7 @@ void route_count_tokens(api *a, http_request *r) {
     refusal f = {0};
     token_run prompt = {0};
     message *m = message_new(a, r, &f);
-    if (m && m->body && read_message(m, r, true, &f) && make_prompt(m, m->messages, true, &prompt, &f)) api_reply(a, r, 200, json_pack("{s:I}", "input_tokens", (json_int_t)prompt.n));
+    if (m && m->body && read_message(m, r, true, &f) && make_prompt(m, m->messages, true, false, &prompt, &f)) api_reply(a, r, 200, json_pack("{s:I}", "input_tokens", (json_int_t)prompt.n));
     else api_refuse(a, r, API_ANTHROPIC, &f);
     mem_free(prompt.ids);
     message_free(m);

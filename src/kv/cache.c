@@ -197,15 +197,6 @@ static bool take_window(kv_cache *c, kv_block *b) {
     return true;
 }
 
-bool kv_block_take_window(kv_cache *c, kv_block *b, bool reads) {
-    if (!c) return true;
-    pthread_mutex_lock(&c->lock);
-    bool there = take_window(c, b);
-    if (there && !reads) b->passed = false;
-    pthread_mutex_unlock(&c->lock);
-    return there;
-}
-
 /* ---- letting go ---- */
 
 static void free_block(kv_cache *c, const kv_layout *l, kv_block *b) {
@@ -253,6 +244,16 @@ static void make_room(kv_cache *c) {
         if (b->worth > c->clock) c->clock = b->worth;
         evict(c, b);
     }
+}
+
+bool kv_block_take_window(kv_cache *c, kv_block *b, bool reads) {
+    if (!c) return true;
+    pthread_mutex_lock(&c->lock);
+    bool there = take_window(c, b);
+    if (there && !reads) b->passed = false;
+    make_room(c);
+    pthread_mutex_unlock(&c->lock);
+    return there;
 }
 
 size_t kv_cache_clear(kv_cache *c) {
@@ -400,6 +401,7 @@ kv_block *kv_cache_insert(kv_cache *c, kv_block *b, const kv_name *name, const k
             if (b->window_refs) take_window(c, there), there->passed = false;
             drop(c, b);
         }
+        make_room(c);
         pthread_mutex_unlock(&c->lock);
         return there;
     }
@@ -419,6 +421,7 @@ kv_block *kv_cache_insert(kv_cache *c, kv_block *b, const kv_name *name, const k
         take_out(c, p);
         free_block(c, c->layout, p);
     }
+    make_room(c); /* the tree and its tables may have grown */
     pthread_mutex_unlock(&c->lock);
     return b;
 }

@@ -36,7 +36,7 @@ static bool lay_out_kv(model *m, int k_type, int v_type, err *e) {
 static void choose_precision(model *m) {
     for (int i = 0; i < m->params.n_layers; i++) {
         model_layer *l = &m->layers[i];
-        weight *const fine[] = {&l->q, &l->k, &l->v, &l->qkv, &l->out, &l->q_a, &l->q_b, &l->kv_a, &l->kv_b, &l->k_b, &l->v_b};
+        weight *const fine[] = {&l->q, &l->k, &l->v, &l->qkv, &l->q_a, &l->q_b, &l->kv_a, &l->kv_b, &l->k_b, &l->v_b};
         for (size_t j = 0; j < sizeof fine / sizeof *fine; j++) fine[j]->mat.fine = true;
     }
 }

@@ -56,6 +56,7 @@ static void check_model(const char *name, const kernels *k, pool *p) {
     for (int round = 0; round < 6; round++) {
         /* all in memory; the same mapped; half of it; half with all made on demand and ahead; without a file; nothing */
         o.persist = round != 4;
+        o.move = false; /* else the mapped ones are soon in memory too */
         o.memory = round < 2 ? (uint64_t)1 << 40 : round == 5 ? 0 : total / 2;
         o.preload = round == 3 ? WEIGHTS_PRELOAD_NONE : WEIGHTS_PRELOAD_ALL;
         o.prefetch = round == 3 ? 2 : -1;

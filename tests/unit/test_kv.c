@@ -163,7 +163,7 @@ static void *run_traffic(void *arg) {
         kv_stats s = kv_cache_stats(f->cache);
         uint64_t held = s.in_use * (f->layout->block_bytes + KV_BLOCK * 4 + sizeof(kv_block));
         uint64_t table = s.tree_bytes;
-        if (s.bytes > s.budget && s.bytes > held + table) fail_msg("%lu bytes are more than the budget and not all in use", (unsigned long)s.bytes);
+        if (s.bytes > s.budget && s.bytes > held + table) fail_msg("%lu bytes are more than the budget of %lu and than the %lu in use with %lu of tree", (unsigned long)s.bytes, (unsigned long)s.budget, (unsigned long)held, (unsigned long)table);
     }
     for (int i = 0; i < N; i++) end(&t[i], false);
     free(t);

@@ -24,7 +24,10 @@ static terminal start(const char *const *argv) {
     terminal t = {0};
     struct winsize size = {.ws_row = 24, .ws_col = 200};
     t.pid = forkpty(&t.fd, NULL, NULL, &size);
-    assert_true(t.pid >= 0);
+    if (t.pid < 0) {
+        print_message("skipped: this system gives no pseudo-terminal\n");
+        skip();
+    }
     if (t.pid == 0) {
         setenv("XDG_STATE_HOME", temp_dir(), 1);
         setenv("TERM", "dumb", 1);

@@ -3,6 +3,7 @@
 #include "tools/support.h"
 
 #include <microhttpd.h>
+#include <pthread.h>
 #include <sodium.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
@@ -40,6 +41,13 @@ static void sha_of(char out[65]) {
     unsigned char h[32];
     crypto_hash_sha256(h, content, SIZE);
     sodium_bin2hex(out, 65, h, sizeof h);
+}
+
+/* What a test sets before it runs the program, the servers' threads see, and the other way round. */
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+static void take_turns(void) {
+    pthread_mutex_lock(&turn);
+    pthread_mutex_unlock(&turn);
 }
 
 /* ---- the servers ---- */
@@ -112,14 +120,14 @@ static enum MHD_Result send_file(struct MHD_Connection *c, bool head, bool linke
     return answer(c, part ? 206 : 200, r);
 }
 
-static enum MHD_Result on_far(void *user, struct MHD_Connection *c, const char *url, const char *method, const char *http, const char *data, size_t *len, void **context) {
+static enum MHD_Result far_answers(void *user, struct MHD_Connection *c, const char *url, const char *method, const char *http, const char *data, size_t *len, void **context) {
     (void)user, (void)url, (void)http, (void)data, (void)len;
     if (!*context) return *context = (void *)1, MHD_YES;
     if (MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Authorization")) n_token_leaks++;
     return strcmp(method, "HEAD") == 0 ? say(c, 403, NULL, NULL) : send_file(c, false, false);
 }
 
-static enum MHD_Result on_hub(void *user, struct MHD_Connection *c, const char *url, const char *method, const char *http, const char *data, size_t *len, void **context) {
+static enum MHD_Result hub_answers(void *user, struct MHD_Connection *c, const char *url, const char *method, const char *http, const char *data, size_t *len, void **context) {
     (void)user, (void)http, (void)data, (void)len;
     if (!*context) return *context = (void *)1, MHD_YES;
     bool head = strcmp(method, "HEAD") == 0;
@@ -145,6 +153,20 @@ static enum MHD_Result on_hub(void *user, struct MHD_Connection *c, const char *
 }
 
 static int port_of(struct MHD_Daemon *d) { return MHD_get_daemon_info(d, MHD_DAEMON_INFO_BIND_PORT)->port; }
+
+static enum MHD_Result on_far(void *user, struct MHD_Connection *c, const char *url, const char *method, const char *http, const char *data, size_t *len, void **context) {
+    pthread_mutex_lock(&turn);
+    enum MHD_Result result = far_answers(user, c, url, method, http, data, len, context);
+    pthread_mutex_unlock(&turn);
+    return result;
+}
+
+static enum MHD_Result on_hub(void *user, struct MHD_Connection *c, const char *url, const char *method, const char *http, const char *data, size_t *len, void **context) {
+    pthread_mutex_lock(&turn);
+    enum MHD_Result result = hub_answers(user, c, url, method, http, data, len, context);
+    pthread_mutex_unlock(&turn);
+    return result;
+}
 
 static int set_up(void **state) {
     (void)state;
@@ -187,7 +209,9 @@ static int pull(const char *name, const char *const *more, buf *out, buf *proble
     const char *argv[20] = {hearth_program(), "pull", name, "--hub", at, "--retries", "2"};
     for (int n = 7; more && *more; more++) argv[n++] = *more;
     out->len = problem->len = 0;
+    take_turns();
     int status = run_program(argv, "", 0, out, problem, 60);
+    take_turns();
     assert_true(buf_addc(out, 0, NULL) && buf_addc(problem, 0, NULL));
     return status;
 }

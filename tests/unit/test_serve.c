@@ -188,7 +188,7 @@ static void test_drain(void **state) {
     (void)state;
     child c = started((const char *const[]){"--port", "0", "--log", "off", NULL}, -1);
     int fd = client_open(c.port);
-    const char *body = "{\"prompt\":\"Once\",\"max_tokens\":300,\"ignore_eos\":true,\"stream\":true}";
+    const char *body = "{\"prompt\":\"Once\",\"max_tokens\":60,\"ignore_eos\":true,\"stream\":true}";
     buf out = {0}, in = {0};
     assert_true(buf_addf(&out, NULL, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n%s", strlen(body), body));
     client_write(fd, out.data, out.len);

@@ -364,9 +364,7 @@ static http_more next_event(void *user, http_request *r, uint64_t timeout_ns, bu
         event(m, "message_stop", json_object());
         break;
     case LOOP_FAILED:
-        refuse_ticket(&f, &e);
-        event_data(out, "error", api_error_json(API_ANTHROPIC, &f));
-        http_note(r, "error", "%s", e.text);
+        stream_failed(out, r, API_ANTHROPIC, &e);
         break;
     }
     return HTTP_END;

@@ -342,9 +342,7 @@ static http_more next_event(void *user, http_request *r, uint64_t timeout_ns, bu
         if (c->include_usage) chunk(c, json_array(), usage_json(c), true);
         break;
     case LOOP_FAILED:
-        refuse_ticket(&f, &e);
-        event_data(out, NULL, api_error_json(API_OPENAI, &f));
-        http_note(r, "error", "%s", e.text);
+        stream_failed(out, r, API_OPENAI, &e);
         break;
     }
     buf_adds(out, "data: [DONE]\n\n", NULL);

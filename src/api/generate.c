@@ -216,6 +216,13 @@ json_t *openai_usage(const loop_usage *u) {
                      u->prompt_tokens + u->completion_tokens, "prompt_tokens_details", "cached_tokens", u->cached_tokens);
 }
 
+void stream_failed(buf *out, http_request *r, api_style style, const err *e) {
+    refusal f = {0};
+    refuse_ticket(&f, e);
+    event_data(out, style == API_ANTHROPIC ? "error" : NULL, api_error_json(style, &f));
+    http_note(r, "error", "%s", e->text);
+}
+
 json_t *timings_json(const loop_usage *u) {
     double writing = u->total_ns > u->first_ns ? (double)(u->total_ns - u->first_ns) * 1e-9 : 0;
     double each = writing > 0 && u->completion_tokens > 1 ? (u->completion_tokens - 1) / writing : 0;

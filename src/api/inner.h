@@ -195,6 +195,8 @@ bool event_data(buf *out, const char *event, json_t *json); /* takes json; event
 
 json_t *openai_usage(const loop_usage *u);
 json_t *timings_json(const loop_usage *u);
+/* The last event of a stream whose request failed: the error in the API's shape. */
+void stream_failed(buf *out, http_request *r, api_style style, const err *e);
 json_t *openai_logprob(const api *a, const loop_token *t, int n_top);
 
 /* ---- messages and tools ---- */

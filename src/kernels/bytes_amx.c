@@ -153,7 +153,7 @@ typedef struct bytes_type {
     size_t chunk;       /* bytes of 32 columns in a packed chunk */
     void (*pack)(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead);
     void (*tiles)(uint8_t *dst, float *scale, const uint8_t *chunk, int blocks); /* a chunk's tiles and the scale of each row */
-    void (*minima)(uint8_t *dst, const uint8_t *chunk, int blocks); /* of a chunk, four rows of a right tile in bfloat16; NULL: the type has none */
+    void (*minima)(uint8_t *dst, const uint8_t *chunk, int blocks); /* of a chunk, four rows of a right tile in bfloat16; only of types that has_minima names */
 } bytes_type;
 
 typedef void unpack_fn(block *o, const uint8_t *chunk, int blocks, int b, int h);

@@ -33,9 +33,11 @@ void agent_tag(const char *tenant, char out[17]);
 bool agent_write(shelf *s, const agent_record *a, const kv_layout *l, err *e);
 /* Reads and checks a whole file. The tail is kept only when its shape is that of l (NULL: never). HEARTH_FORMAT when it is damaged. */
 bool agent_read(const char *path, const kv_layout *l, agent_record *out, err *e);
+/* The same without the tail and without comparing the checksum: for showing (messages, say), not for use. Its time does not depend on the tail. */
+bool agent_glance(const char *path, agent_record *out, err *e);
 /* Only what the start of the file tells, without a check of the rest: all but tokens, tail and note themselves (their numbers are set). */
 bool agent_peek(const char *path, agent_record *out, err *e);
-/* The same, of a file in memory (which is read and checked as a whole) and with the tokens. */
+/* As agent_peek, of a file in memory (which is read and checked as a whole) and with the tokens. */
 bool agent_parse(const file_map *m, agent_record *out, err *e);
 /* Makes agent `to` a copy of `from`: a name for the same blocks. HEARTH_ARGUMENT when there is no `from` or a `to` already, HEARTH_LIMIT when `to` is open. Works
  * without knowing the model. */
@@ -47,8 +49,6 @@ bool agent_place(shelf *s, const file_map *m, const char *path, const char *name
 /* Writes an agent's file again without the keys and values of its tail: they are computed again when it goes on. Nothing is done, and *freed stays 0, when it has
  * none, is open, or when its file without them is larger than room. */
 bool agent_strip(const char *path, uint64_t room, uint64_t *freed);
-/* The same without the tail and without comparing the checksum: for showing, not for use. Its time does not depend on the tail. */
-bool agent_glance(const char *path, agent_record *out, err *e);
 /* Only the name of the head, without a check of the rest. */
 bool agent_read_head(const char *path, kv_name *head, err *e);
 

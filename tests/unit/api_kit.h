@@ -15,6 +15,7 @@ static api *the_api;
 static http_server *server;
 static int port;
 static const char *kit_responses_dir; /* NULL: in memory */
+static const char *const *kit_aliases; /* other names of the model, or NULL */
 
 /* Returns 0, or -1 after saying why. */
 static inline int kit_start(const char *path, const hearth_engine_options *options) {
@@ -23,7 +24,7 @@ static inline int kit_start(const char *path, const hearth_engine_options *optio
     loop_options lo = loop_defaults();
     lo.max_queue = 4;
     the_loop = engine ? loop_new(engine, &lo, &e) : NULL;
-    api_options ao = {.model = "ember", .sampler = hearth_sampler_defaults(), .responses_dir = kit_responses_dir};
+    api_options ao = {.model = "ember", .aliases = kit_aliases, .sampler = hearth_sampler_defaults(), .responses_dir = kit_responses_dir};
     the_api = the_loop ? api_new(engine, the_loop, &ao, &e) : NULL;
     http_options ho = http_defaults();
     ho.port = 0;
@@ -36,13 +37,14 @@ static inline int kit_start(const char *path, const hearth_engine_options *optio
 
 static inline void kit_stop(void) {
     http_stop(server);
+    loop_end(the_loop); /* nobody waits for what still runs */
     api_free(the_api);
     loop_free(the_loop);
     hearth_engine_close(engine);
 }
 
-static inline json_t *ask(const char *method, const char *path, const char *body, int *status) {
-    reply r = client_ask(port, method, path, NULL, body, strlen(body));
+static inline json_t *ask_with(const char *method, const char *path, const char *headers, const char *body, int *status) {
+    reply r = client_ask(port, method, path, headers, body, strlen(body));
     *status = r.status;
     json_t *json = json_loads(r.body, JSON_ALLOW_NUL, NULL);
     if (!json) print_error("%s %s: %s\n", path, body, r.all.data);
@@ -50,6 +52,7 @@ static inline json_t *ask(const char *method, const char *path, const char *body
     reply_free(&r);
     return json;
 }
+static inline json_t *ask(const char *method, const char *path, const char *body, int *status) { return ask_with(method, path, NULL, body, status); }
 static inline json_t *post(const char *path, const char *body, int *status) { return ask("POST", path, body, status); }
 
 /* What is at "a.0.b". */

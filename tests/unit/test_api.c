@@ -1,88 +1,20 @@
 /* test_api.c: the routes, over HTTP, with the default model. */
-#include "tools/support.h"
-
-#include <jansson.h>
 #include <pthread.h>
 
-#include "api/api.h"
 #include "base/clock.h"
-#include "unit/http_client.h"
-
-static hearth_engine *engine;
-static loop *the_loop;
-static api *the_api;
-static http_server *server;
-static int port;
+#include "unit/api_kit.h"
 
 static int start(void **state) {
     (void)state;
-    err e = {0};
     static const char *const aliases[] = {"gpt-test", NULL};
-    engine = hearth_engine_open("models/ember-30m-q8_0.gguf", NULL, &e);
-    loop_options lo = loop_defaults();
-    lo.max_queue = 4;
-    the_loop = engine ? loop_new(engine, &lo, &e) : NULL;
-    api_options ao = {.model = "ember", .aliases = aliases, .sampler = hearth_sampler_defaults()};
-    the_api = the_loop ? api_new(engine, the_loop, &ao, &e) : NULL;
-    http_options ho = http_defaults();
-    ho.port = 0;
-    ho.max_body = 1 << 20;
-    server = the_api ? http_start(&ho, api_handle, the_api, &e) : NULL;
-    if (!server) print_error("%s\n", e.text);
-    else port = http_port(server);
-    return server ? 0 : -1;
+    kit_aliases = aliases;
+    return kit_start("models/ember-30m-q8_0.gguf", NULL);
 }
 
 static int stop(void **state) {
     (void)state;
-    http_stop(server);
-    api_free(the_api);
-    loop_free(the_loop);
-    hearth_engine_close(engine);
+    kit_stop();
     return 0;
-}
-
-static json_t *post_with(const char *path, const char *headers, const char *body, int *status) {
-    reply r = client_ask(port, "POST", path, headers, body, strlen(body));
-    *status = r.status;
-    json_t *json = json_loads(r.body, JSON_ALLOW_NUL, NULL);
-    if (!json) print_error("%s %s: %s\n", path, body, r.all.data);
-    assert_non_null(json);
-    reply_free(&r);
-    return json;
-}
-static json_t *post(const char *path, const char *body, int *status) { return post_with(path, NULL, body, status); }
-
-static const json_t *at(const json_t *j, const char *path) {
-    char part[64];
-    while (*path) {
-        size_t n = strcspn(path, ".");
-        snprintf(part, sizeof part, "%.*s", (int)n, path);
-        j = json_is_array(j) ? json_array_get(j, (size_t)atoi(part)) : json_object_get(j, part);
-        path += n + (path[n] == '.');
-    }
-    return j;
-}
-static const char *text_at(const json_t *j, const char *path) {
-    const char *s = json_string_value(at(j, path));
-    return s ? s : "(none)";
-}
-static int int_at(const json_t *j, const char *path) { return (int)json_integer_value(at(j, path)); }
-
-/* The data of all events, one after another, with the chunk sizes taken out. */
-static buf stream(const char *path, const char *body) {
-    reply r = client_ask(port, "POST", path, NULL, body, strlen(body));
-    assert_int_equal(r.status, 200);
-    assert_non_null(strstr(r.all.data, "text/event-stream"));
-    buf out = {0};
-    for (const char *p = r.body; *p;) {
-        size_t n = strtoul(p, (char **)&p, 16);
-        if (n == 0) break;
-        assert_true(buf_add(&out, p + 2, n, NULL));
-        p += 2 + n + 2;
-    }
-    reply_free(&r);
-    return out;
 }
 
 #define HELLO "\"messages\":[{\"role\":\"user\",\"content\":\"Hello! Who are you?\"}],\"temperature\":0"

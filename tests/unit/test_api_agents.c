@@ -1,46 +1,23 @@
 /* test_api_agents.c: agents over HTTP, with the default model and a store of its own. */
-#include "tools/support.h"
-
-#include <jansson.h>
 #include <pthread.h>
 
-#include "api/api.h"
 #include "base/clock.h"
-#include "unit/http_client.h"
+#include "unit/api_kit.h"
 
-static hearth_engine *engine;
-static loop *the_loop;
-static api *the_api;
-static http_server *server;
-static int port;
 static char folder[600];
 
 static int start(void **state) {
     (void)state;
-    err e = {0};
     hearth_engine_options eo = hearth_engine_defaults();
     eo.cache = false;
     eo.store = folder[0] != 0;
     eo.store_dir = folder;
-    engine = hearth_engine_open("models/ember-30m-q8_0.gguf", &eo, &e);
-    the_loop = engine ? loop_new(engine, NULL, &e) : NULL;
-    api_options ao = {.model = "ember", .sampler = hearth_sampler_defaults()};
-    the_api = the_loop ? api_new(engine, the_loop, &ao, &e) : NULL;
-    http_options ho = http_defaults();
-    ho.port = 0;
-    server = the_api ? http_start(&ho, api_handle, the_api, &e) : NULL;
-    if (!server) print_error("%s\n", e.text);
-    else port = http_port(server);
-    return server ? 0 : -1;
+    return kit_start("models/ember-30m-q8_0.gguf", &eo);
 }
 
 static int stop(void **state) {
     (void)state;
-    http_stop(server);
-    loop_end(the_loop);
-    api_free(the_api);
-    loop_free(the_loop);
-    hearth_engine_close(engine);
+    kit_stop();
     return 0;
 }
 
@@ -49,35 +26,10 @@ static int start_with_store(void **state) {
     return start(state);
 }
 
-static json_t *ask(const char *method, const char *path, const char *headers, const char *body, int *status) {
-    reply r = client_ask(port, method, path, headers, body, strlen(body));
-    *status = r.status;
-    json_t *json = json_loads(r.body, JSON_ALLOW_NUL, NULL);
-    if (!json) fail_msg("%s %s: %s", path, body, r.all.data);
-    reply_free(&r);
-    return json;
-}
-
-static const json_t *at(const json_t *j, const char *path) {
-    char part[64];
-    while (*path) {
-        size_t n = strcspn(path, ".");
-        snprintf(part, sizeof part, "%.*s", (int)n, path);
-        j = json_is_array(j) ? json_array_get(j, (size_t)atoi(part)) : json_object_get(j, part);
-        path += n + (path[n] == '.');
-    }
-    return j;
-}
-static const char *text_at(const json_t *j, const char *path) {
-    const char *s = json_string_value(at(j, path));
-    return s ? s : "(none)";
-}
-static int int_at(const json_t *j, const char *path) { return (int)json_integer_value(at(j, path)); }
-
 /* A request that must answer with this status; the number is taken from the reply. */
 static int number(const char *method, const char *path, const char *body, int want, const char *field) {
     int status;
-    json_t *j = ask(method, path, NULL, body, &status);
+    json_t *j = ask_with(method, path, NULL, body, &status);
     if (status != want) fail_msg("%s %s: %d, not %d: %s", method, path, status, want, json_dumps(j, 0));
     int n = int_at(j, field);
     json_decref(j);
@@ -87,7 +39,7 @@ static void expect(const char *method, const char *path, const char *body, int w
 
 static void expect_tier(const char *path, const char *tier) {
     int status;
-    json_t *j = ask("GET", path, NULL, "", &status);
+    json_t *j = ask_with("GET", path, NULL, "", &status);
     assert_int_equal(status, 200);
     assert_string_equal(text_at(j, "tier"), tier);
     json_decref(j);
@@ -105,7 +57,7 @@ static json_t *next_body(const json_t *messages, const char *question) {
 
 static json_t *messages_of(const char *path) {
     int status;
-    json_t *j = ask("GET", path, NULL, "", &status);
+    json_t *j = ask_with("GET", path, NULL, "", &status);
     assert_int_equal(status, 200);
     json_t *m = json_incref((json_t *)at(j, "messages"));
     json_decref(j);
@@ -115,7 +67,7 @@ static json_t *messages_of(const char *path) {
 static void chats_go_on(void **state) {
     (void)state;
     int status;
-    json_t *j = ask("POST", "/v1/chat/completions", "X-Agent: anna\r\n", "{\"messages\":[" USER("Hello! Who are you?") "]" REST "}", &status);
+    json_t *j = ask_with("POST", "/v1/chat/completions", "X-Agent: anna\r\n", "{\"messages\":[" USER("Hello! Who are you?") "]" REST "}", &status);
     assert_int_equal(status, 200);
     int tokens = int_at(j, "usage.total_tokens");
     assert_true(json_is_real(at(j, "timings.first_token_ms")));
@@ -148,7 +100,7 @@ static void chats_go_on(void **state) {
     json_decref(body), json_decref(messages);
     /* Only the new message. */
     int before = number("GET", "/v1/agents/anna", "", 200, "tokens");
-    j = ask("POST", "/v1/agents/anna/generate", NULL, "{\"messages\":[" USER("And you?") "]" REST "}", &status);
+    j = ask_with("POST", "/v1/agents/anna/generate", NULL, "{\"messages\":[" USER("And you?") "]" REST "}", &status);
     assert_int_equal(status, 200);
     assert_true(int_at(j, "usage.prompt_tokens_details.cached_tokens") >= before - 1);
     json_decref(j);
@@ -161,14 +113,14 @@ static void chats_go_on(void **state) {
 static void other_apis_have_agents_too(void **state) {
     (void)state;
     int status;
-    json_t *j = ask("POST", "/v1/messages", "X-Agent: claude\r\n", "{\"model\":\"ember\",\"max_tokens\":6,\"system\":\"Be kind.\",\"messages\":[" USER("Hello!") "]}", &status);
+    json_t *j = ask_with("POST", "/v1/messages", "X-Agent: claude\r\n", "{\"model\":\"ember\",\"max_tokens\":6,\"system\":\"Be kind.\",\"messages\":[" USER("Hello!") "]}", &status);
     assert_int_equal(status, 200);
     json_decref(j);
     json_t *m = messages_of("/v1/agents/claude");
     assert_string_equal(text_at(m, "0.content"), "Be kind.");
     assert_string_equal(text_at(m, "2.role"), "assistant");
     json_decref(m);
-    j = ask("POST", "/v1/completions", "X-Agent: writer\r\n", "{\"prompt\":\"Once upon\",\"max_tokens\":5}", &status);
+    j = ask_with("POST", "/v1/completions", "X-Agent: writer\r\n", "{\"prompt\":\"Once upon\",\"max_tokens\":5}", &status);
     assert_int_equal(status, 200);
     int tokens = int_at(j, "usage.total_tokens");
     json_decref(j);
@@ -182,10 +134,10 @@ static void other_apis_have_agents_too(void **state) {
     memset(long_name + strlen(long_name), 'x', 100);
     strcat(long_name, "\"}");
     expect("POST", "/v1/completions", long_name, 200);
-    j = ask("POST", "/v1/completions", "X-Agent: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\r\n", "{\"prompt\":\"Once\"}", &status);
+    j = ask_with("POST", "/v1/completions", "X-Agent: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\r\n", "{\"prompt\":\"Once\"}", &status);
     assert_int_equal(status, 400);
     json_decref(j);
-    j = ask("POST", "/v1/messages", "X-Agent: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\r\n",
+    j = ask_with("POST", "/v1/messages", "X-Agent: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\r\n",
             "{\"model\":\"ember\",\"max_tokens\":6,\"messages\":[" USER("Hello!") "]}", &status);
     assert_int_equal(status, 400);
     assert_string_equal(text_at(j, "type"), "error");
@@ -205,15 +157,15 @@ static void forks_and_rewinds(void **state) {
     expect("POST", "/v1/agents/root/fork", "{\"id\":\"branch\"}", 409);
     /* Both answer the same, from what is known. */
     int status;
-    json_t *a = ask("POST", "/v1/agents/root/generate", NULL, "{\"messages\":[" USER("Why?") "]" REST "}", &status);
-    json_t *b = ask("POST", "/v1/agents/branch/generate", NULL, "{\"messages\":[" USER("Why?") "]" REST "}", &status);
+    json_t *a = ask_with("POST", "/v1/agents/root/generate", NULL, "{\"messages\":[" USER("Why?") "]" REST "}", &status);
+    json_t *b = ask_with("POST", "/v1/agents/branch/generate", NULL, "{\"messages\":[" USER("Why?") "]" REST "}", &status);
     assert_string_equal(text_at(a, "choices.0.message.content"), text_at(b, "choices.0.message.content"));
     assert_true(int_at(b, "usage.prompt_tokens_details.cached_tokens") >= tokens);
     json_decref(b);
     /* Back to before that question, and again. */
     int shorter = number("POST", "/v1/agents/branch/rewind", "{\"messages\":4}", 200, "tokens");
     assert_true(shorter >= tokens && shorter <= tokens + 3); /* the end of the answer, which the next turn brought */
-    b = ask("POST", "/v1/agents/branch/generate", NULL, "{\"messages\":[" USER("Why?") "]" REST "}", &status);
+    b = ask_with("POST", "/v1/agents/branch/generate", NULL, "{\"messages\":[" USER("Why?") "]" REST "}", &status);
     assert_string_equal(text_at(a, "choices.0.message.content"), text_at(b, "choices.0.message.content"));
     json_decref(a), json_decref(b);
     /* To the end of the first answer, with the two tokens that end it; a token less cuts into that message. */
@@ -245,22 +197,22 @@ static void pins_evicts_and_forgets(void **state) {
     expect("POST", "/v1/agents/pia/generate", "{\"messages\":[" USER("A long and winding question about the weather of tomorrow, and of the day after, and of the whole week, in all the cities of the world: what shall I wear, and when shall I go out, and will it rain or snow or shine?") "]" REST "}", 200);
     int tokens = number("GET", "/v1/agents/pia", "", 200, "tokens");
     assert_true(tokens > 64);
-    json_t *j = ask("POST", "/v1/agents/pia/pin", NULL, "{\"pinned\":true}", &status);
+    json_t *j = ask_with("POST", "/v1/agents/pia/pin", NULL, "{\"pinned\":true}", &status);
     assert_true(status == 200 && json_is_true(at(j, "pinned")));
     json_decref(j);
-    j = ask("POST", "/v1/agents/pia/pin", NULL, "{\"pinned\":false}", &status);
+    j = ask_with("POST", "/v1/agents/pia/pin", NULL, "{\"pinned\":false}", &status);
     assert_true(status == 200 && json_is_false(at(j, "pinned")));
     json_decref(j);
     expect("POST", "/v1/agents/pia/pin", "{}", 400);
     expect_tier("/v1/agents/pia", "hot");
-    j = ask("POST", "/v1/agents/pia/evict", NULL, "{}", &status);
+    j = ask_with("POST", "/v1/agents/pia/evict", NULL, "{}", &status);
     assert_int_equal(status, 200);
     assert_string_equal(text_at(j, "tier"), "warm");
     json_decref(j);
-    j = ask("POST", "/v1/agents/pia/generate", NULL, "{\"messages\":[" USER("Why?") "]" REST "}", &status);
+    j = ask_with("POST", "/v1/agents/pia/generate", NULL, "{\"messages\":[" USER("Why?") "]" REST "}", &status);
     assert_int_equal(int_at(j, "usage.prompt_tokens_details.cached_tokens"), tokens);
     json_decref(j);
-    j = ask("GET", "/v1/agents", NULL, "", &status);
+    j = ask_with("GET", "/v1/agents", NULL, "", &status);
     assert_string_equal(text_at(j, "object"), "list");
     size_t n = json_array_size(at(j, "data"));
     bool found = false;
@@ -275,7 +227,7 @@ static void pins_evicts_and_forgets(void **state) {
     }
     assert_true(found);
     json_decref(j);
-    j = ask("DELETE", "/v1/agents/pia", NULL, "", &status);
+    j = ask_with("DELETE", "/v1/agents/pia", NULL, "", &status);
     assert_true(status == 200 && json_is_true(at(j, "deleted")));
     json_decref(j);
     expect("DELETE", "/v1/agents/pia", "", 404);
@@ -298,7 +250,7 @@ static void one_request_at_a_time(void **state) {
     assert_int_equal(pthread_create(&thread, NULL, long_answer, &first), 0);
     uint64_t until = clock_ns() + 20000000000u;
     for (bool running = false; !running && clock_ns() < until;) {
-        json_t *j = ask("GET", "/v1/agents/busy", NULL, "", &status);
+        json_t *j = ask_with("GET", "/v1/agents/busy", NULL, "", &status);
         running = json_is_true(at(j, "running"));
         json_decref(j);
     }
@@ -309,7 +261,7 @@ static void one_request_at_a_time(void **state) {
     json_t *j = NULL;
     do { /* on a slow machine the first answer takes longer than a request waits */
         json_decref(j);
-        j = ask("POST", "/v1/agents/busy/generate", NULL, "{\"messages\":[" USER("Why?") "]" REST "}", &status);
+        j = ask_with("POST", "/v1/agents/busy/generate", NULL, "{\"messages\":[" USER("Why?") "]" REST "}", &status);
     } while (status == 409);
     pthread_join(thread, NULL);
     assert_int_equal(status, 200);
@@ -360,7 +312,7 @@ static void metrics_agree(void **state) {
         snprintf(header, sizeof header, "X-Agent: m%d\r\n", i % 3);
         if (i >= 3) expect("POST", i == 3 ? "/v1/agents/m0/evict" : i == 4 ? "/v1/agents/m1/evict" : "/v1/agents/m2/evict", "{}", 200);
         snprintf(body, sizeof body, "{\"messages\":[" USER("Count me in, number %d, and do it well, for I am going to count all of this too, and the sums must be the same in the end, mustn't they? Indeed they must.") "]" REST "}", i % 3);
-        json_t *j = ask("POST", "/v1/chat/completions", header, body, &status);
+        json_t *j = ask_with("POST", "/v1/chat/completions", header, body, &status);
         assert_int_equal(status, 200);
         counted[0] += int_at(j, "usage.prompt_tokens");
         counted[1] += int_at(j, "usage.completion_tokens");
@@ -392,7 +344,7 @@ static void remembers_after_a_restart(void **state) {
     json_t *again = messages_of("/v1/agents/root");
     assert_true(json_equal(messages, again));
     expect_tier("/v1/agents/root", "warm");
-    json_t *j = ask("POST", "/v1/agents/root/generate", NULL, "{\"messages\":[" USER("Why?") "]" REST "}", &status);
+    json_t *j = ask_with("POST", "/v1/agents/root/generate", NULL, "{\"messages\":[" USER("Why?") "]" REST "}", &status);
     assert_int_equal(int_at(j, "usage.prompt_tokens_details.cached_tokens"), tokens);
     json_decref(j), json_decref(messages), json_decref(again);
 }
@@ -402,7 +354,7 @@ static void without_a_store(void **state) {
     stop(state);
     folder[0] = 0;
     assert_int_equal(start(state), 0);
-    json_t *j = ask("POST", "/v1/chat/completions", "X-Agent: anna\r\n", "{\"messages\":[" USER("Hello!") "]" REST "}", &status);
+    json_t *j = ask_with("POST", "/v1/chat/completions", "X-Agent: anna\r\n", "{\"messages\":[" USER("Hello!") "]" REST "}", &status);
     assert_int_equal(status, 400);
     assert_non_null(strstr(text_at(j, "error.message"), "store"));
     json_decref(j);

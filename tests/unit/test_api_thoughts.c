@@ -82,20 +82,20 @@ static void test_messages(void **state) {
 static void test_responses(void **state) {
     (void)state;
     int status;
-    json_t *j = post("/v1/responses", "{\"input\":\"Hi\",\"max_output_tokens\":8,\"temperature\":0}", &status);
+    json_t *j = post("/v1/responses", "{\"input\":\"Hi\",\"temperature\":0,\"max_output_tokens\":8,\"temperature\":0}", &status);
     assert_int_equal(status, 200);
     assert_string_equal(text_at(j, "output.0.type"), "reasoning");
     assert_true(strlen(text_at(j, "output.0.content.0.text")) > 0);
     assert_true(int_at(j, "usage.output_tokens_details.reasoning_tokens") > 0);
     /* Its thoughts are part of the conversation that goes on. */
     char body[256];
-    snprintf(body, sizeof body, "{\"input\":\"Hi\",\"max_output_tokens\":8,\"previous_response_id\":\"%s\"}", text_at(j, "id"));
+    snprintf(body, sizeof body, "{\"input\":\"Hi\",\"temperature\":0,\"max_output_tokens\":8,\"previous_response_id\":\"%s\"}", text_at(j, "id"));
     json_t *next = post("/v1/responses", body, &status);
     assert_int_equal(status, 200);
     assert_true(int_at(next, "usage.input_tokens") > int_at(j, "usage.input_tokens"));
     json_decref(next);
     json_decref(j);
-    buf events = stream("/v1/responses", "{\"input\":\"Hi\",\"max_output_tokens\":8,\"stream\":true}");
+    buf events = stream("/v1/responses", "{\"input\":\"Hi\",\"temperature\":0,\"max_output_tokens\":8,\"stream\":true}");
     assert_non_null(strstr(events.data, "event: response.reasoning_text.delta"));
     assert_non_null(strstr(events.data, "event: response.incomplete"));
     buf_free(&events);

@@ -353,7 +353,6 @@ static bool send_piece(message *m, const loop_piece *p) {
 static http_more next_event(void *user, http_request *r, uint64_t timeout_ns, buf *out) {
     message *m = user;
     loop_piece piece;
-    refusal f = {0};
     err e = {0};
     m->out = out;
     switch (loop_next(m->ticket, timeout_ns, &piece, &e)) {

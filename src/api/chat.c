@@ -331,7 +331,6 @@ static http_more next_event(void *user, http_request *r, uint64_t timeout_ns, bu
     (void)r;
     chat *c = user;
     loop_piece piece;
-    refusal f = {0};
     err e = {0};
     c->out = out;
     switch (loop_next(c->ticket, timeout_ns, &piece, &e)) {

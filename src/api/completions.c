@@ -223,7 +223,6 @@ static bool send_piece(completion *c, const loop_piece *p, buf *out) {
 static http_more next_event(void *user, http_request *r, uint64_t timeout_ns, buf *out) {
     completion *c = user;
     loop_piece piece;
-    refusal f = {0};
     err e = {0};
     switch (loop_next(c->tickets[c->at], timeout_ns, &piece, &e)) {
     case LOOP_IDLE: return HTTP_IDLE;

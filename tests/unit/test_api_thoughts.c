@@ -82,7 +82,7 @@ static void test_messages(void **state) {
 static void test_responses(void **state) {
     (void)state;
     int status;
-    json_t *j = post("/v1/responses", "{\"input\":\"Hi\",\"temperature\":0,\"max_output_tokens\":8,\"temperature\":0}", &status);
+    json_t *j = post("/v1/responses", "{\"input\":\"Hi\",\"max_output_tokens\":8,\"temperature\":0}", &status);
     assert_int_equal(status, 200);
     assert_string_equal(text_at(j, "output.0.type"), "reasoning");
     assert_true(strlen(text_at(j, "output.0.content.0.text")) > 0);

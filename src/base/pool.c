@@ -62,11 +62,14 @@ int pool_cores(void) {
     return n > 0 ? (int)n : 1;
 }
 
+/* A thread takes half of its fair share of what is left, so that neighbouring tasks mostly stay together (they read neighbouring memory) and all end at one time. */
 static void work(pool *p, int thread) {
-    for (;;) {
-        int64_t i = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
-        if (i >= p->n) return;
-        p->task(p->context, i, thread);
+    long first = atomic_load_explicit(&p->next, memory_order_relaxed);
+    while (first < p->n) {
+        const long share = (p->n - first) / (2 * p->threads), count = share > 1 ? share : 1;
+        if (!atomic_compare_exchange_weak_explicit(&p->next, &first, first + count, memory_order_relaxed, memory_order_relaxed)) continue;
+        for (long i = first; i < first + count; i++) p->task(p->context, i, thread);
+        first = atomic_load_explicit(&p->next, memory_order_relaxed);
     }
 }
 

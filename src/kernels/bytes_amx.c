@@ -161,11 +161,11 @@ typedef void unpack_fn(block *o, const uint8_t *chunk, int blocks, int b, int h)
 /* Where the scales of 32 columns come without its weights, the compiler leaves the weights' part out. */
 INLINE vf chunk_scales(block_scales s[8], const uint8_t *chunk, int blocks, unpack_fn *unpack, const traits tr) {
     vi most = vi_set(0);
+    block o;
 #pragma GCC unroll 8
     for (int b = 0; b < 8; b++) {
         s[b] = (block_scales){0};
         if (b >= blocks) continue;
-        block o;
         unpack(&o, chunk, blocks, b, 0);
         s[b].scale = o.scale;
         most = vf_size(most, o.scale);
@@ -182,13 +182,13 @@ INLINE void chunk_tiles(uint8_t *dst, float *scale, const uint8_t *chunk, int bl
     const vf most = chunk_scales(s, chunk, blocks, unpack, tr);
     const vf inverse = _mm512_maskz_div_ps(_mm512_cmp_ps_mask(most, _mm512_setzero_ps(), _CMP_GT_OQ), _mm512_set1_ps(256 * spread_of(tr)), most);
     _mm512_store_ps(scale, _mm512_mul_ps(most, _mm512_set1_ps(1 / spread_of(tr))));
+    block o;
 #pragma GCC unroll 8
     for (int b = 0; b < 8; b++) {
         if (b >= blocks) {
             memset(dst + 512 * b, 0, 512);
             continue;
         }
-        block o;
         unpack(&o, chunk, blocks, b, 0);
         block_store(dst + 512 * b, o.w, &s[b], inverse, tr);
         KEEP_ORDER();
@@ -198,9 +198,9 @@ INLINE void chunk_tiles(uint8_t *dst, float *scale, const uint8_t *chunk, int bl
 /* What is left to add, times the sum of 32 activations, after weights were moved to lie around zero. */
 INLINE void chunk_minima(uint8_t *dst, const uint8_t *chunk, int blocks, unpack_fn *unpack, const traits tr) {
     vf add[8];
+    block o;
 #pragma GCC unroll 8
     for (int b = 0; b < 8; b++) {
-        block o;
         add[b] = vf_set(0);
         if (b >= blocks) continue;
         unpack(&o, chunk, blocks, b, 0);

@@ -5,11 +5,12 @@
 #include "base/mem.h"
 #include "quant/quant.h"
 
-/* A range of rows is one task. It should be long enough that handing it out costs nothing (about 20 microseconds of work) and there should be
- * several per thread, so that an uneven machine still ends at one time. */
+/* A range of rows is one task. It should be long enough that starting it costs nothing (a few microseconds of work) and short enough that an uneven machine
+ * still ends at one time; the pool hands out several at once. */
 #define TASK_WORK (1 << 17) /* multiply-adds, weighed for few tokens by the bytes they must read */
+#define FEW 8 /* with more tokens a task should be longer: it reads all activations for itself */
 #define TASKS_PER_THREAD 8
-#define TASKS_PER_THREAD_MANY 3 /* where a task reads all activations, of many tokens, for itself */
+#define TASKS_PER_THREAD_MANY 3 /* where the product is computed in the way for many */
 
 /* One product to be split: a weight, its prepared activations, its output. */
 typedef struct product {
@@ -95,19 +96,17 @@ static size_t align64(size_t n) { return (n + 63) & ~(size_t)63; }
 
 static int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
-/* Rows per task: bounded by work from below and by the number of threads from above. */
 static int64_t rows_per_task(const kern_matmul *m, const kern_weight *w, int64_t n, int threads) {
-    int64_t step = m->row_step;
-    if (threads == 1) return round_up(w->rows, step);
-    int64_t row_work = w->cols * (n < 4 ? 4 : n);
-    int64_t least = (TASK_WORK + row_work - 1) / row_work;
-    const bool many = m->many && n >= m->many;
-    int64_t share = w->rows / ((int64_t)threads * (many ? TASKS_PER_THREAD_MANY : TASKS_PER_THREAD));
-    /* Many tokens read the same rows again and again: ranges that fit the caches serve them all. */
-    int64_t most = many ? 512 : 256;
-    int64_t rows = share > most ? most : share;
-    if (rows < least) rows = least;
-    return round_up(rows < 1 ? 1 : rows, step);
+    const int64_t row_work = w->cols * (n < 4 ? 4 : n);
+    if (threads == 1) return round_up(w->rows, m->row_step);
+    int64_t rows = (TASK_WORK + row_work - 1) / row_work;
+    if (n > FEW) {
+        const bool many = m->many && n >= m->many;
+        const int64_t most = many ? 512 : 256, share = w->rows / ((int64_t)threads * (many ? TASKS_PER_THREAD_MANY : TASKS_PER_THREAD));
+        const int64_t wanted = share < most ? share : most;
+        if (rows < wanted) rows = wanted;
+    }
+    return round_up(rows, m->row_step);
 }
 
 /* A preparation that already makes what is needed, or NULL. */

@@ -9,13 +9,15 @@
 
 #define ROWS_AHEAD 384     /* bytes ahead that are asked for in each of the 16 rows of a panel in the file; the hardware cannot follow so many streams */
 
-/* 32 columns of LANES rows, unpacked. */
+/* 32 columns of LANES rows, unpacked. The blocks of a chunk are unpacked in order, to the same place: what they have in common is taken apart with the first. */
 typedef struct block {
     vi w[8];  /* weights, four columns each */
     vf scale; /* of all 32, or of the first 16 */
     vf second; /* scale of the last 16 (halved types only) */
     vf min;   /* times the sum of activations is added (types with a minimum only) */
     vf second_min; /* the same for the last 16 */
+    vf d, minus_dmin; /* with block 0, for those that follow: factors of all scales and minima of a chunk (k_begin), */
+    vi scales[2], minima[2]; /* and those, four to a word */
 } block;
 
 /* What a type needs beyond the common way; all constant at compile time. */
@@ -113,20 +115,27 @@ INLINE void mxfp4_unpack(block *o, const uint8_t *chunk, int blocks, int b, int 
     o->scale = vf_e8m0_half_load(chunk + 256 * blocks + 16 * b + h);
 }
 
-/* Scale and minimum of block b from the 12 bytes that hold eight pairs of 6 bits: the first four pairs lie whole in words 1 and 2, the last four
- * have their low bits in word 3 and their high bits atop words 1 and 2. */
+/* The 12 bytes that hold eight pairs of 6 bits as bytes: the first four pairs lie whole in words 1 and 2, the last four have their low bits in word 3 and their
+ * high bits atop words 1 and 2. */
+INLINE void k_begin(block *o, const uint8_t *head, int h) {
+    const vi d = vi_load(WORD(head, 0)), scales = vi_load(WORD(head, 1)), minima = vi_load(WORD(head, 2)), low = vi_load(WORD(head, 3));
+    const vi nibble = vi_bytes(15), six = vi_bytes(63), top = vi_bytes(48);
+    o->d = vf_half_low(d);
+    o->minus_dmin = vf_sub(vf_set(0), vf_half_high(d));
+    o->scales[0] = vi_and(scales, six);
+    o->scales[1] = vi_or(vi_and(low, nibble), vi_and(vi_shr(scales, 2), top));
+    o->minima[0] = vi_and(minima, six);
+    o->minima[1] = vi_or(vi_and(vi_shr(low, 4), nibble), vi_and(vi_shr(minima, 2), top));
+}
+
+/* Byte i of every word. */
+INLINE vi byte_of(vi word, int i) { return i == 0 ? vi_and(word, vi_set(255)) : i == 3 ? vi_shr(word, 24) : vi_and(vi_shr(word, 8 * i), vi_set(255)); }
+
+/* Scale and minimum of block b. */
 INLINE void k_scales(block *o, const uint8_t *head, int b, int h) {
-    vi d = vi_load(WORD(head, 0)), scales = vi_load(WORD(head, 1)), mins = vi_load(WORD(head, 2)), scale, min;
-    if (b < 4) {
-        scale = vi_and(vi_shr(scales, 8 * b), vi_set(63));
-        min = vi_and(vi_shr(mins, 8 * b), vi_set(63));
-    } else {
-        vi low = vi_load(WORD(head, 3));
-        scale = vi_or(vi_and(vi_shr(low, 8 * (b - 4)), vi_set(15)), vi_and(vi_shr(scales, 8 * (b - 4) + 2), vi_set(48)));
-        min = vi_or(vi_and(vi_shr(low, 8 * (b - 4) + 4), vi_set(15)), vi_and(vi_shr(mins, 8 * (b - 4) + 2), vi_set(48)));
-    }
-    o->scale = vf_mul(vf_half_low(d), vf_of(scale));
-    o->min = vf_sub(vf_set(0), vf_mul(vf_half_high(d), vf_of(min)));
+    if (b == 0) k_begin(o, head, h);
+    o->scale = vf_mul(o->d, vf_of(byte_of(o->scales[b / 4], b % 4)));
+    o->min = vf_mul(o->minus_dmin, vf_of(byte_of(o->minima[b / 4], b % 4)));
 }
 
 static const traits q4_k_traits = {.bits = 4, .offset = -1, .min = true};

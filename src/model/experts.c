@@ -92,6 +92,7 @@ typedef struct job {
     int *first;                       /* [n_experts + 1]: where an expert's slots begin */
     int32_t *slot_token, *slot_of;
     float *gate, *up, *down;          /* [slots][n_ff_expert], .., [slots][n_embd] */
+    float *shared_gate, *shared_up, *shared; /* the same for the experts that every token uses, as one: [n][n_ff_shared], .., [n][n_embd]; NULL: there are none */
     float *y;
 } job;
 
@@ -113,10 +114,16 @@ static void route_token(void *context, int64_t t, int thread) {
     route(&j->m->params, j->l, j->logits + t * x, j->choice + t * x, j->chosen + t * j->n_used, j->weights + t * j->n_used);
 }
 
+/* Slots, then the tokens for the shared experts. */
 static void activate_slot(void *context, int64_t s, int thread) {
     (void)thread;
     job *j = context;
-    int64_t ff = j->m->params.n_ff_expert;
+    int64_t ff = j->m->params.n_ff_expert, slots = (int64_t)j->n * j->n_used;
+    if (s >= slots) {
+        const int64_t wide = j->m->params.n_ff_shared, at = (s - slots) * wide;
+        model_activate(j->m, j->shared_gate + at, j->shared_gate + at, j->shared_up + at, wide);
+        return;
+    }
     const int *first = j->first;
     int lo = 0, hi = j->m->params.n_experts; /* the expert of this slot, for its biases */
     while (lo + 1 < hi) {
@@ -142,6 +149,7 @@ static void combine_token(void *context, int64_t t, int thread) {
         j->m->kern->add(y, j->down + (int64_t)j->slot_of[t * j->n_used + k] * width, w, width);
         if (j->l->down_exps_bias) j->m->kern->add(y, j->l->down_exps_bias + (int64_t)j->chosen[t * j->n_used + k] * width, w, width);
     }
+    if (j->shared) j->m->kern->add(y, j->shared + t * width, 1, width);
 }
 
 static void sort_slots(job *j) {
@@ -158,60 +166,55 @@ static void sort_slots(job *j) {
     j->first[0] = 0;
 }
 
-/* One product for every expert that has tokens: w2 (may be NULL) reads the same tokens. */
-static bool multiply_experts(job *j, model_run *r, kern_group *groups, taken *t, const weight *w, const weight *w2, err *e) {
-    int n_experts = j->m->params.n_experts;
-    for (int i = 0; i < n_experts; i++) {
-        t[2 * i] = t[2 * i + 1] = (taken){.held = NULL};
-        if (groups[i].n == 0) continue;
-        t[2 * i] = model_take(j->m, w, i);
-        groups[i].w[0] = &t[2 * i].mat;
-        groups[i].count = w2 ? 2 : 1;
-        if (!w2) continue;
-        t[2 * i + 1] = model_take(j->m, w2, i);
-        groups[i].w[1] = &t[2 * i + 1].mat;
-    }
-    bool ok = kern_mul_groups(j->m->kern, r->pool, groups, n_experts, &r->scratch, e);
-    for (int i = 0; i < 2 * n_experts; i++) model_give(j->m, &t[i]);
+/* What an expert's tokens are multiplied with: w, and w2 (may be NULL), which reads the same. */
+static void take_pair(const model *m, kern_group *g, taken t[2], const weight *w, const weight *w2, int i) {
+    t[0] = t[1] = (taken){.held = NULL};
+    if (g->n == 0) return;
+    t[0] = model_take(m, w, i);
+    g->w[0] = &t[0].mat;
+    g->count = w2 ? 2 : 1;
+    if (!w2) return;
+    t[1] = model_take(m, w2, i);
+    g->w[1] = &t[1].mat;
+}
+
+/* One product, or two, for every expert that has tokens; the last group is that of the shared ones. */
+static bool multiply_experts(job *j, model_run *r, kern_group *groups, taken *t, const weight *const w[2], const weight *const shared[2], err *e) {
+    int n_experts = j->m->params.n_experts, count = n_experts + (j->shared != NULL);
+    for (int i = 0; i < n_experts; i++) take_pair(j->m, &groups[i], t + 2 * i, w[0], w[1], i);
+    if (j->shared) take_pair(j->m, &groups[n_experts], t + 2 * n_experts, shared[0], shared[1], 0);
+    bool ok = kern_mul_groups(j->m->kern, r->pool, groups, count, &r->scratch, e);
+    for (int i = 0; i < 2 * count; i++) model_give(j->m, &t[i]);
     return ok;
 }
 
 static bool run_experts(job *j, model_run *r, const float *x, err *e) {
     const model_params *p = &j->m->params;
+    const model_layer *l = j->l;
     int n_experts = p->n_experts;
-    kern_group *groups = mem_zalloc((size_t)n_experts, sizeof *groups, e);
-    taken *t = mem_alloc((size_t)n_experts * 2, sizeof *t, e);
+    kern_group *groups = mem_zalloc((size_t)n_experts + 1, sizeof *groups, e);
+    taken *t = mem_alloc((size_t)(n_experts + 1) * 2, sizeof *t, e);
     bool ok = groups && t;
     for (int i = 0; ok && i < n_experts; i++) {
         int64_t at = j->first[i];
-        groups[i] = (kern_group){.x = x, .ldx = p->n_embd, .tokens = j->slot_token + at, .n = j->first[i + 1] - at};
-        groups[i].y[0] = j->gate + at * p->n_ff_expert;
-        groups[i].y[1] = j->up + at * p->n_ff_expert;
-        groups[i].ldy[0] = groups[i].ldy[1] = p->n_ff_expert;
+        groups[i] = (kern_group){.x = x, .ldx = p->n_embd, .tokens = j->slot_token + at, .n = j->first[i + 1] - at, .ldy = {p->n_ff_expert, p->n_ff_expert},
+                                 .y = {j->gate + at * p->n_ff_expert, j->up + at * p->n_ff_expert}};
     }
-    ok = ok && multiply_experts(j, r, groups, t, &j->l->gate_exps, &j->l->up_exps, e);
-    if (ok) pool_run(r->pool, (int64_t)j->n * j->n_used, activate_slot, j);
+    if (ok && j->shared)
+        groups[n_experts] = (kern_group){.x = x, .ldx = p->n_embd, .n = j->n, .ldy = {p->n_ff_shared, p->n_ff_shared}, .y = {j->shared_gate, j->shared_up}};
+    ok = ok && multiply_experts(j, r, groups, t, (const weight *const[]){&l->gate_exps, &l->up_exps}, (const weight *const[]){&l->gate_shared, &l->up_shared}, e);
+    if (ok) pool_run(r->pool, (int64_t)j->n * (j->n_used + (j->shared != NULL)), activate_slot, j);
     for (int i = 0; ok && i < n_experts; i++) {
         int64_t at = j->first[i];
-        groups[i] = (kern_group){.x = j->gate + at * p->n_ff_expert, .ldx = p->n_ff_expert, .n = j->first[i + 1] - at};
-        groups[i].y[0] = j->down + at * p->n_embd;
-        groups[i].ldy[0] = p->n_embd;
+        groups[i] = (kern_group){.x = j->gate + at * p->n_ff_expert, .ldx = p->n_ff_expert, .n = j->first[i + 1] - at, .ldy = {p->n_embd},
+                                 .y = {j->down + at * p->n_embd}};
     }
-    ok = ok && multiply_experts(j, r, groups, t, &j->l->down_exps, NULL, e);
+    if (ok && j->shared)
+        groups[n_experts] = (kern_group){.x = j->shared_gate, .ldx = p->n_ff_shared, .n = j->n, .ldy = {p->n_embd}, .y = {j->shared}};
+    ok = ok && multiply_experts(j, r, groups, t, (const weight *const[]){&l->down_exps, NULL}, (const weight *const[]){&l->down_shared, NULL}, e);
     mem_free(groups);
     mem_free(t);
     return ok;
-}
-
-/* The experts that every token uses, as one: out [n][n_embd], scratch 2 * n * n_ff_shared floats. */
-static bool run_shared(const model *m, const model_layer *l, model_run *r, const float *x, float *out, int n, float *scratch, err *e) {
-    const model_params *p = &m->params;
-    int64_t ff = p->n_ff_shared;
-    float *gate = scratch, *up = gate + (int64_t)n * ff;
-    const weight *const w[2] = {&l->gate_shared, &l->up_shared}, *down = &l->down_shared;
-    if (!model_multiply(m, r, w, 2, x, p->n_embd, n, (float *const[]){gate, up}, (const int64_t[]){ff, ff}, e)) return false;
-    model_activate(m, gate, gate, up, (int64_t)n * ff);
-    return model_multiply(m, r, &down, 1, gate, ff, n, &out, (const int64_t[]){p->n_embd}, e);
 }
 
 bool model_experts(const model *m, const model_layer *l, model_run *r, const float *x, float *y, int n, float *scratch, int *ints, err *e) {
@@ -224,7 +227,11 @@ bool model_experts(const model *m, const model_layer *l, model_run *r, const flo
     j.gate = j.weights + slots;
     j.up = j.gate + slots * p->n_ff_expert;
     j.down = j.up + slots * p->n_ff_expert;
-    float *shared = j.down + slots * p->n_embd, *shared_scratch = shared + (int64_t)n * p->n_embd;
+    if (l->gate_shared.mat.data) {
+        j.shared = j.down + slots * p->n_embd;
+        j.shared_gate = j.shared + (int64_t)n * p->n_embd;
+        j.shared_up = j.shared_gate + (int64_t)n * p->n_ff_shared;
+    }
     j.chosen = ints;
     j.slot_token = ints + slots;
     j.slot_of = j.slot_token + slots;
@@ -233,10 +240,7 @@ bool model_experts(const model *m, const model_layer *l, model_run *r, const flo
     if (!model_multiply(m, r, &router, 1, x, p->n_embd, n, &j.logits, (const int64_t[]){p->n_experts}, e)) return false;
     pool_run(r->pool, n, route_token, &j);
     sort_slots(&j);
-    bool has_shared = l->gate_shared.mat.data != NULL;
-    if (has_shared && !run_shared(m, l, r, x, shared, n, shared_scratch, e)) return false;
     if (!run_experts(&j, r, x, e)) return false;
     pool_run(r->pool, n, combine_token, &j); /* y may be x: only from here on is it written */
-    if (has_shared) m->kern->add(y, shared, 1, (int64_t)n * p->n_embd);
     return true;
 }

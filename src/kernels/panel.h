@@ -2,7 +2,8 @@
  *
  * A panel is 16 rows of a weight. A chunk is 256 columns of a panel (the last one of a row may be shorter). Within a chunk the
  * rows are interleaved by 32-bit words: word j of row r lies at (16 j + r) * 4, so that a vector holds the same word of neighbouring
- * rows, every lane sums its own row and no sum over lanes is ever needed. The bits are those of the file:
+ * rows, every lane sums its own row and no sum over lanes is ever needed. The bits are those of the file, in Q6_K in
+ * another order, so that each block reads its own and the memory is read in one straight line:
  *
  *   type           words of a chunk, in order                                                        bytes per 256 columns
  *   F32            256 values                                                                        16384
@@ -12,7 +13,7 @@
  *   MXFP4          per block of 32: 4 words of nibbles; then per block 16 exponents                   2176
  *   Q4_K           d and dmin, 3 words of scales, 32 words of nibbles                                 2304
  *   Q5_K           d and dmin, 3 words of scales, 8 words of fifth bits, 32 words of nibbles          2816
- *   Q6_K           d as float, 4 words of scales, twice: 8 words of upper pairs, 16 words of nibbles  3392
+ *   Q6_K           d as float, 4 words of scales, per block: 4 words of nibbles, 2 of upper pairs      3392
  *   IQ4_XS         d and upper scales, lower scales, 32 words of nibbles                              2176
  *   Q4_1           per block: 4 words of nibbles; then per block d and m                               2560
  *   Q5_0           per block: 4 words of nibbles; then per block fifth bits; then per block 16 halves  2816

@@ -176,8 +176,26 @@ INLINE void q5_k_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h
 }
 
 static const traits q6_k_traits = {.bits = 6, .offset = 5, .halved = true};
+/* From 8 words of upper pairs and 16 of nibbles, which 128 columns share, to each block's own: 4 words of nibbles, as nibbles_split takes them, and 2 of upper pairs. */
+INLINE void q6_k_blocks(uint8_t *dst, const uint8_t *upper, const uint8_t *nibbles, int h) {
+    const vi low = vi_bytes(15), high = vi_bytes((int8_t)0xF0), pair = vi_bytes(3);
+#pragma GCC unroll 4
+    for (int b = 0; b < 4; b++, dst += 384) {
+        const uint8_t *words = nibbles + 512 * (b & 1);
+        for (int i = 0; i < 4; i++) {
+            vi first = vi_load(WORD(words, i)), last = vi_load(WORD(words, i + 4));
+            vi_store(WORD(dst, i), b < 2 ? vi_or(vi_and(first, low), vi_shl(vi_and(last, low), 4)) : vi_or(vi_and(vi_shr(first, 4), low), vi_and(last, high)));
+        }
+        for (int i = 0; i < 2; i++) {
+            vi pairs = vi_set(0);
+            for (int k = 3; k >= 0; k--) pairs = vi_or(vi_shl(pairs, 2), vi_and(vi_shr(vi_load(WORD(upper, 4 * i + k)), 2 * b), pair));
+            vi_store(WORD(dst, 4 + i), pairs);
+        }
+    }
+}
 INLINE void q6_k_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead) {
     (void)blocks;
+    _Alignas(64) uint8_t upper[512], nibbles[1024];
     size_t at = (size_t)chunk * 210;
     for (int r = 0; r < PANEL_ROWS; r++) {
         uint16_t d;
@@ -186,24 +204,21 @@ INLINE void q6_k_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk,
         memcpy(dst + 4 * r, &f, 4);
     }
     words_pack(dst + 64, row, at + 192, ahead);
-    for (int half = 0; half < 2; half++) { /* in the order in which they are read */
-        pieces_pack(dst + 320 + 1536 * half, row, at + 128 + 32 * (size_t)half, 2, ahead);
-        pieces_pack(dst + 832 + 1536 * half, row, at + 64 * (size_t)half, 4, ahead);
+    for (int half = 0; half < 2; half++) {
+        pieces_pack(upper, row, at + 128 + 32 * (size_t)half, 2, ahead);
+        pieces_pack(nibbles, row, at + 64 * (size_t)half, 4, ahead);
+        for (int h = 0; h < PANEL_ROWS; h += LANES) q6_k_blocks(dst + 320 + 1536 * half, upper, nibbles, h);
     }
 }
 INLINE void q6_k_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h) {
     (void)blocks;
-    int half = b / 4, j = b % 4; /* 128 columns share 8 words of upper pairs and 16 of nibbles */
-    const uint8_t *upper = chunk + 320 + 1536 * half, *nibbles = upper + 512 + 512 * (j & 1);
-    vi u[8]; /* first these, then the nibbles: the hardware follows straight lines */
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) u[i] = vi_load(WORD(upper, i));
-    KEEP_ORDER();
+    const uint8_t *words = chunk + 320 + 384 * b;
+    nibbles_split(o->w, words, h);
+    const vi top = vi_bytes(48), upper[2] = {vi_load(WORD(words, 4)), vi_load(WORD(words, 5))};
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) {
-        vi x = vi_load(WORD(nibbles, i));
-        u[i] = j < 3 ? vi_shl(u[i], 4 - 2 * j) : vi_shr(u[i], 2);
-        o->w[i] = vi_or(vi_and(j < 2 ? x : vi_shr(x, 4), vi_bytes(15)), vi_and(u[i], vi_bytes(48)));
+        const vi u = upper[i / 4];
+        o->w[i] = vi_or(o->w[i], vi_and(i % 4 == 0 ? vi_shl(u, 4) : i % 4 == 1 ? vi_shl(u, 2) : i % 4 == 2 ? u : vi_shr(u, 2), top));
     }
     vi scales = vi_load(WORD(chunk + 64, b / 2)); /* two blocks to a word */
     vf d = vf_load((const float *)(const void *)WORD(chunk, 0));

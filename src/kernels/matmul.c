@@ -30,6 +30,8 @@ typedef struct prepare {
     int64_t ldx, cols, n;
     const int32_t *tokens;
     float *gathered; /* room for the gathered rows when tokens is not NULL */
+    pool_task *make; /* NULL, or what makes x first */
+    void *context;
     void *act;
     int64_t step, first_task;
 } prepare;
@@ -65,7 +67,6 @@ static bool scratch_reserve(kern_scratch *s, size_t bytes, err *e) {
     }
 
 static void prepare_task(void *context, int64_t i, int thread) {
-    (void)thread;
     const job *j = context;
     FIND_BY_TASK(j->prepares, j->prepare_count, i, at)
     const prepare *p = &j->prepares[at];
@@ -75,6 +76,12 @@ static void prepare_task(void *context, int64_t i, int thread) {
         for (int64_t t = t0; t < t1; t++)
             memcpy(p->gathered + t * p->cols, p->x + p->tokens[t] * p->ldx, (size_t)p->cols * sizeof(float));
         p->m->act(p->act, p->gathered, p->cols, p->cols, p->n, t0, t1);
+    } else if (p->make) { /* a few tokens at a time, so that they are read from the caches */
+        for (int64_t t = t0, next; t < t1; t = next) {
+            next = t + p->m->act_step < t1 ? t + p->m->act_step : t1;
+            for (int64_t k = t; k < next; k++) p->make(p->context, k, thread);
+            p->m->act(p->act, p->x, p->ldx, p->cols, p->n, t, next);
+        }
     } else {
         p->m->act(p->act, p->x, p->ldx, p->cols, p->n, t0, t1);
     }
@@ -172,7 +179,7 @@ static int64_t task_count_product(const job *j) {
     return p->first_task + (p->w->rows + p->step - 1) / p->step;
 }
 
-static bool run(job *j, const kernels *k, pool *p, const kern_group *groups, int count, kern_scratch *s, err *e) {
+static bool run(job *j, const kernels *k, pool *p, const kern_group *groups, int count, pool_task *make, void *context, kern_scratch *s, err *e) {
     size_t bytes = 0;
     if (!plan(j, k, groups, count, pool_threads(p), &bytes, e)) return false;
     if (!scratch_reserve(s, bytes, e)) return false;
@@ -181,6 +188,12 @@ static bool run(job *j, const kernels *k, pool *p, const kern_group *groups, int
         j->prepares[i].gathered = (float *)(void *)((char *)s->data + (size_t)j->prepares[i].gathered);
     }
     for (int i = 0; i < j->product_count; i++) j->products[i].act = (char *)s->data + (size_t)j->products[i].act;
+    if (make && j->prepare_count == 1) {
+        j->prepares[0].make = make;
+        j->prepares[0].context = context;
+    } else if (make) { /* several would read it */
+        pool_run(p, groups[0].n, make, context);
+    }
     pool_run(p, task_count_prepare(j), prepare_task, j);
     pool_run(p, task_count_product(j), product_task, j);
     return true;
@@ -192,14 +205,14 @@ bool kern_mul_groups(const kernels *k, pool *p, const kern_group *groups, int co
     prepare *prepares = mem_alloc(total, sizeof *prepares, e);
     product *products = mem_alloc(total, sizeof *products, e);
     bool ok = prepares && products;
-    if (ok) ok = run(&(job){.prepares = prepares, .products = products}, k, p, groups, count, s, e);
+    if (ok) ok = run(&(job){.prepares = prepares, .products = products}, k, p, groups, count, NULL, NULL, s, e);
     mem_free(prepares);
     mem_free(products);
     return ok;
 }
 
-bool kern_mul_many(const kernels *k, pool *p, const kern_weight *const *w, int count, const float *x, int64_t ldx, int64_t n, float *const *y,
-                   const int64_t *ldy, kern_scratch *s, err *e) {
+bool kern_mul_many(const kernels *k, pool *p, const kern_weight *const *w, int count, pool_task *make, void *context, const float *x, int64_t ldx, int64_t n,
+                   float *const *y, const int64_t *ldy, kern_scratch *s, err *e) {
     prepare prepares[KERN_SHARED];
     product products[KERN_SHARED];
     kern_group group = {.count = count, .x = x, .ldx = ldx, .n = n};
@@ -208,10 +221,10 @@ bool kern_mul_many(const kernels *k, pool *p, const kern_weight *const *w, int c
         group.y[i] = y[i];
         group.ldy[i] = ldy[i];
     }
-    return run(&(job){.prepares = prepares, .products = products}, k, p, &group, 1, s, e);
+    return run(&(job){.prepares = prepares, .products = products}, k, p, &group, 1, make, context, s, e);
 }
 
 bool kern_mul(const kernels *k, pool *p, const kern_weight *w, const float *x, int64_t ldx, int64_t n, float *y, int64_t ldy, kern_scratch *s,
               err *e) {
-    return kern_mul_many(k, p, &w, 1, x, ldx, n, &y, &ldy, s, e);
+    return kern_mul_many(k, p, &w, 1, NULL, NULL, x, ldx, n, &y, &ldy, s, e);
 }

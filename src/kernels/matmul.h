@@ -28,9 +28,9 @@ bool kern_mul(const kernels *k, pool *p, const kern_weight *w, const float *x, i
 
 #define KERN_SHARED 4 /* most weights that read the same activations in one call */
 /* The same for several weights (at most KERN_SHARED, equal cols) that read the same x: q, k and v; gate and up. y[i] has ldy[i] floats from token to
- * token. */
-bool kern_mul_many(const kernels *k, pool *p, const kern_weight *const *w, int count, const float *x, int64_t ldx, int64_t n, float *const *y,
-                   const int64_t *ldy, kern_scratch *s, err *e);
+ * token. make (NULL: x is there already) is called with context and the number of a token to make its x, shortly before it is read. */
+bool kern_mul_many(const kernels *k, pool *p, const kern_weight *const *w, int count, pool_task *make, void *context, const float *x, int64_t ldx, int64_t n,
+                   float *const *y, const int64_t *ldy, kern_scratch *s, err *e);
 
 /* Mixture of experts: each group is one expert with the tokens routed to it. All groups run in one parallel loop. */
 typedef struct kern_group {

@@ -387,9 +387,8 @@ static bool feed_forward(pass *s) {
     } else {
         ok = multiply(s, &l->up, s->h, width, s->up, 2 * ff);
     }
-    if (!ok) return false;
-    for_tokens(s, activate_token);
-    return multiply(s, &l->down, s->gate, ff, s->h, width);
+    const weight *down = &l->down;
+    return ok && model_multiply_made(s->m, s->run, &down, 1, activate_token, s, s->gate, ff, s->n, &s->h, &width, s->e);
 }
 
 /* ---- between the parts ---- */

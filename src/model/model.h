@@ -116,6 +116,9 @@ void model_give(const model *m, taken *t);
 /* Products of up to KERN_SHARED weights with the same x; y[i] has ldy[i] floats from token to token. */
 bool model_multiply(const model *m, model_run *r, const weight *const *w, int count, const float *x, int64_t ldx, int64_t n, float *const *y,
                     const int64_t *ldy, err *e);
+/* The same, where make(context, token, thread) makes a token's x shortly before it is read. */
+bool model_multiply_made(const model *m, model_run *r, const weight *const *w, int count, pool_task *make, void *context, const float *x, int64_t ldx, int64_t n,
+                         float *const *y, const int64_t *ldy, err *e);
 
 /* The feed-forward part of a layer with experts, for n tokens: y = moe(x), where y may be x. Scratch floats and ints as model_experts_floats / _ints say. */
 bool model_experts(const model *m, const model_layer *l, model_run *r, const float *x, float *y, int n, float *scratch, int *ints, err *e);

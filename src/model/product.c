@@ -19,13 +19,18 @@ void model_give(const model *m, taken *t) {
 
 bool model_multiply(const model *m, model_run *r, const weight *const *w, int count, const float *x, int64_t ldx, int64_t n, float *const *y,
                     const int64_t *ldy, err *e) {
+    return model_multiply_made(m, r, w, count, NULL, NULL, x, ldx, n, y, ldy, e);
+}
+
+bool model_multiply_made(const model *m, model_run *r, const weight *const *w, int count, pool_task *make, void *context, const float *x, int64_t ldx, int64_t n,
+                         float *const *y, const int64_t *ldy, err *e) {
     taken t[KERN_SHARED];
     const kern_weight *mats[KERN_SHARED] = {0};
     for (int i = 0; i < count && i < KERN_SHARED; i++) {
         t[i] = model_take(m, w[i], 0);
         mats[i] = &t[i].mat;
     }
-    bool ok = kern_mul_many(m->kern, r->pool, mats, count, x, ldx, n, y, ldy, &r->scratch, e);
+    bool ok = kern_mul_many(m->kern, r->pool, mats, count, make, context, x, ldx, n, y, ldy, &r->scratch, e);
     for (int i = 0; i < count; i++) model_give(m, &t[i]);
     return ok;
 }

@@ -93,6 +93,18 @@ static void vectors_match_ref(void **state) {
 
 /* ---- on the pool ---- */
 
+typedef struct row_maker {
+    float *to;
+    const float *from;
+    int n;
+} row_maker;
+
+static void make_row(void *context, int64_t t, int thread) {
+    (void)thread;
+    const row_maker *m = context;
+    memcpy(m->to + t * m->n, m->from + t * m->n, (size_t)m->n * sizeof(float));
+}
+
 static void pool_products_do_not_depend_on_threads(void **state) {
     (void)state;
     enum { rows = 200, cols = 256, n = 21, experts = 5 };
@@ -111,11 +123,23 @@ static void pool_products_do_not_depend_on_threads(void **state) {
     const kern_weight *both[2] = {&a, &b};
     float *ys[2] = {one, two};
     const int64_t ldy[2] = {rows, rows};
-    assert_true(kern_mul_many(k, p3, both, 2, x, cols, n, ys, ldy, &s, &e));
+    assert_true(kern_mul_many(k, p3, both, 2, NULL, NULL, x, cols, n, ys, ldy, &s, &e));
     assert_true(kern_mul(k, p1, &a, x, cols, n, alone, rows, &s, &e));
     assert_memory_equal(one, alone, sizeof one);
     assert_true(kern_mul(k, p1, &b, x, cols, n, alone, rows, &s, &e));
     assert_memory_equal(two, alone, sizeof two);
+
+    /* Activations that are made on the way, for one reader and for two that prepare them differently. */
+    static uint16_t halves[rows * cols];
+    static float made[n * cols];
+    row_maker maker = {.to = made, .from = x, .n = cols};
+    const kern_weight c = {.type = QUANT_F16, .rows = rows, .cols = cols, .data = halves}, *apart[2] = {&a, &c};
+    for (int count = 1; count <= 2; count++) {
+        memset(made, 0, sizeof made);
+        assert_true(kern_mul_many(k, p3, apart, count, make_row, &maker, made, cols, n, ys, ldy, &s, &e));
+        assert_true(kern_mul(k, p1, &a, x, cols, n, alone, rows, &s, &e));
+        assert_memory_equal(one, alone, sizeof one);
+    }
 
     kern_weight expert[experts];
     kern_group groups[experts];

@@ -4,9 +4,8 @@
 
 #include "api/inner.h"
 #include "engine/recall.h"
-#include "store/blockfile.h"
 #include "store/shelf.h"
-#include "store/store.h"
+#include "store/verify.h"
 
 /* ---- models ---- */
 
@@ -41,7 +40,6 @@ typedef struct check {
     shelf *shelf;
     json_t *damaged;
     size_t whole;
-    err e;
 } check;
 
 /* A shelf of its own: it reads the folder as any other process would. */
@@ -57,48 +55,20 @@ static shelf *open_shelf(api *a, refusal *f) {
     return s;
 }
 
-static void report(check *c, const char *path, const err *why) {
-    if (why->code == HEARTH_OK) {
-        c->whole++;
-        return;
-    }
-    /* What cannot be read now may be readable later; what is wrong stays wrong. */
-    bool moved = why->code == HEARTH_FORMAT && shelf_set_aside(c->shelf, path, why->text, NULL);
-    json_array_append_new(c->damaged, json_pack("{s:o, s:o, s:b}", "path", text_json(path, strlen(path)), "trouble", text_json(why->text, strlen(why->text)), "set_aside", (int)moved));
-}
-
-static bool check_block(void *user, const shelf_key *key, uint64_t bytes) {
+static bool report(void *user, const char *path, uint64_t bytes, const err *why, bool set_aside) {
     (void)bytes;
     check *c = user;
-    err why = {0};
-    char *path = shelf_block_path(c->shelf, key, &c->e);
-    if (!path) return false;
-    /* One that made room for another meanwhile is no damage. */
-    bool there = false;
-    file_id id;
-    if (blockfile_verify(path, key, &why) || !file_look(path, &there, &id, NULL) || there) report(c, path, &why);
-    mem_free(path);
-    return true;
-}
-
-static bool check_agent(void *user, const char *path, bool pinned) {
-    (void)pinned;
-    agent_record a;
-    err why = {0};
-    if (agent_read(path, NULL, &a, &why)) agent_free(&a);
-    report(user, path, &why);
+    if (why->code == HEARTH_OK) c->whole++;
+    else
+        json_array_append_new(c->damaged, json_pack("{s:o, s:o, s:b}", "path", text_json(path, strlen(path)), "trouble", text_json(why->text, strlen(why->text)), "set_aside",
+                                                    (int)set_aside));
     return true;
 }
 
 static void admin_verify(api *a, http_request *r) {
     refusal f = {0};
     check c = {.shelf = open_shelf(a, &f), .damaged = json_array()};
-    bool ok = c.shelf != NULL;
-    if (ok) {
-        shelf_blocks(c.shelf, check_block, &c);
-        ok = c.e.code == HEARTH_OK && shelf_agents(c.shelf, check_agent, &c, &c.e);
-        if (!ok) f.e = c.e;
-    }
+    bool ok = c.shelf && shelf_verify(c.shelf, report, &c, &f.e);
     if (ok) api_reply(a, r, 200, json_pack("{s:I, s:O}", "whole", (json_int_t)c.whole, "damaged", c.damaged));
     else api_refuse(a, r, API_OPENAI, &f);
     json_decref(c.damaged);

@@ -99,15 +99,15 @@ int cache_stats(int argc, char **argv) {
         shelf_stats s = shelf_get_stats(c.shelf);
         uint64_t blocks = 0;
         shelf_blocks(c.shelf, add_block, &blocks);
-        char used[32], budget[32], in_blocks[32], in_agents[32], in_tails[32];
-        out = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "folder", shelf_folder(c.shelf), "agents", (json_int_t)s.agents, "pinned",
+        char used[32], budget[32], in_blocks[32], in_windows[32], in_agents[32], in_tails[32];
+        out = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "folder", shelf_folder(c.shelf), "agents", (json_int_t)s.agents, "pinned",
                         (json_int_t)x.pinned, "unreadable", (json_int_t)x.unreadable, "tokens", (json_int_t)x.tokens, "hits", (json_int_t)x.hits, "blocks",
-                        (json_int_t)s.blocks, "block_bytes", (json_int_t)blocks, "agent_bytes", (json_int_t)x.bytes, "tail_bytes", (json_int_t)x.tail_bytes, "bytes",
+                        (json_int_t)s.blocks, "block_bytes", (json_int_t)blocks, "windows", (json_int_t)s.windows, "window_bytes", (json_int_t)s.window_bytes, "agent_bytes", (json_int_t)x.bytes, "tail_bytes", (json_int_t)x.tail_bytes, "bytes",
                         (json_int_t)s.bytes, "budget", (json_int_t)s.budget, "scan_seconds", s.scan_seconds);
         if (!c.json)
-            printf("folder   %s\nagents   %" PRIu64 ", %" PRIu64 " pinned, %" PRIu64 " tokens, %" PRIu64 " hits, %s (tails %s)\nblocks   %" PRIu64 ", %s\nbytes    %s of %s\n"
+            printf("folder   %s\nagents   %" PRIu64 ", %" PRIu64 " pinned, %" PRIu64 " tokens, %" PRIu64 " hits, %s (tails %s)\nblocks   %" PRIu64 ", %s (%" PRIu64 " window parts %s)\nbytes    %s of %s\n"
                    "scan     %.3f s\n", shelf_folder(c.shelf), s.agents, x.pinned, x.tokens, x.hits, cli_bytes(in_agents, x.bytes), cli_bytes(in_tails, x.tail_bytes), s.blocks,
-                   cli_bytes(in_blocks, blocks), cli_bytes(used, s.bytes), cli_bytes(budget, s.budget), s.scan_seconds);
+                   cli_bytes(in_blocks, blocks), s.windows, cli_bytes(in_windows, s.window_bytes), cli_bytes(used, s.bytes), cli_bytes(budget, s.budget), s.scan_seconds);
         if (!c.json && x.unreadable) printf("%" PRIu64 " agents cannot be read: see hearth cache verify\n", x.unreadable);
     }
     return cache_finish(&c, out);

@@ -117,9 +117,19 @@ void recall_start(hearth_engine *en, kv_seq *seq, const char *tenant, bool long_
     if (en->kv_cache) seq->chain = kv_chain_make(tenant, en->kv_model, strlen(en->kv_model), en->kv_format.data, long_context);
 }
 
+/* Conversations part where what was known ends, and go on from where a prompt ended: when a sequence gets there the window parts are in memory, and may not be later. */
+static void put_reached(hearth_engine *en, const kv_seq *seq, size_t before) {
+    const size_t places[] = {seq->found, seq->asked};
+    for (size_t i = 0; en->store && i < 2; i++)
+        if (before < places[i] / KV_BLOCK) store_put_place(en->store, seq, places[i]);
+}
+
 size_t recall_find(hearth_engine *en, kv_seq *seq, const int32_t *tokens, size_t n) {
     store_loader loader = {.store = en->store, .pool = en->pool};
-    return kv_seq_find(seq, tokens, n, en->store ? store_load : NULL, &loader);
+    const kv_source from = store_source(&loader);
+    const size_t before = seq->n_sealed, found = kv_seq_find(seq, tokens, n, en->store ? &from : NULL);
+    put_reached(en, seq, before);
+    return found;
 }
 
 /* Few tokens at once cost more each than the many of a prompt. */
@@ -136,40 +146,33 @@ void recall_keep(hearth_engine *en, kv_seq *seq, const int32_t *tokens) {
     size_t before = seq->n_sealed;
     kv_seq_seal(seq, tokens);
     for (size_t i = before; en->store && i < seq->n_sealed; i++) store_put(en->store, seq->held[i]);
+    put_reached(en, seq, before);
     en->kv_stall_ns += clock_ns() - start;
+}
+
+/* What could not be written when it was reached is tried again. */
+static void put_places(hearth_engine *en, const kv_seq *seq) {
+    put_reached(en, seq, 0);
+    if (en->store) store_put_place(en->store, seq, seq->length);
 }
 
 void recall_end(hearth_engine *en, kv_seq *seq, const int32_t *tokens) {
     recall_keep(en, seq, tokens);
+    put_places(en, seq);
     kv_seq_keep_tail(seq, tokens);
     kv_seq_free(seq);
 }
 
-/* Loads blocks [first, n) of a chain and leaves them in the tree. */
-static size_t load_blocks(hearth_engine *en, const kv_name *names, size_t first, size_t n, pool *helpers) {
-    kv_block **blocks = mem_zalloc(n - first, sizeof *blocks, NULL);
-    store_loader loader = {.store = en->store, .pool = helpers};
-    size_t got = blocks ? store_load(&loader, names + first, first, n - first, blocks) : 0;
-    for (size_t i = 0; i < got; i++)
-        blocks[i] = kv_cache_insert(en->kv_cache, blocks[i], &names[first + i + 1], &names[first + i], (uint32_t)(first + i), KV_BLOCK);
-    /* Held until all are there, so that none goes to make room for the next. */
-    for (size_t i = got; i-- > 0;) kv_block_drop(en->kv_cache, blocks[i]);
-    mem_free(blocks);
-    return got;
-}
-
 size_t recall_warm(hearth_engine *en, const char *tenant, bool long_context, const int32_t *tokens, size_t n, bool others_compute) {
-    size_t n_blocks = n / KV_BLOCK, hot = 0, got = 0;
-    kv_name *names = en->store && n_blocks ? mem_alloc(n_blocks + 1, sizeof *names, NULL) : NULL;
-    if (!names) return 0;
+    if (!en->store || n < KV_BLOCK) return 0;
     kv_seq seq;
+    size_t loaded = 0;
+    store_loader loader = {.store = en->store, .pool = others_compute ? NULL : en->pool};
+    const kv_source from = store_source(&loader);
     recall_start(en, &seq, tenant, long_context);
-    names[0] = seq.chain.root;
-    for (size_t i = 0; i < n_blocks; i++) names[i + 1] = kv_name_next(&seq.chain, &names[i], tokens + i * KV_BLOCK, KV_BLOCK);
-    while (hot < n_blocks && kv_cache_has(en->kv_cache, &names[hot + 1])) hot++;
-    if (hot < n_blocks) got = load_blocks(en, names, hot, n_blocks, others_compute ? NULL : en->pool);
-    mem_free(names);
-    return got * KV_BLOCK;
+    kv_seq_match(&seq, tokens, n, &from, &loaded);
+    kv_seq_free(&seq);
+    return loaded * KV_BLOCK;
 }
 
 /* ---- agents ---- */
@@ -188,9 +191,10 @@ bool recall_save(hearth_engine *en, const kv_seq *seq, const int32_t *tokens, si
         return false;
     }
     if (n) memcpy(a->tokens, tokens, n * sizeof *tokens);
-    if (a->n_tail) kv_pack(seq->layout, seq->blocks[n / KV_BLOCK], a->n_tail, a->tail);
+    if (a->n_tail) kv_pack(seq, n / KV_BLOCK, a->n_tail, a->tail);
     /* What could not be written when it became full is tried again. */
     for (size_t i = 0; i < seq->n_sealed; i++) store_put(en->store, seq->held[i]);
+    put_places(en, seq);
     return store_save(en->store, a, e);
 }
 
@@ -207,7 +211,7 @@ size_t recall_tail(hearth_engine *en, const char *tenant, const agent_record *a)
     size_t loaded = recall_warm(en, tenant, long_context, a->tokens, full, true);
     recall_find(en, &seq, a->tokens, full);
     if (seq.length == full && kv_seq_reserve(&seq, (size_t)a->n_tail, NULL)) {
-        kv_unpack(seq.layout, a->tail, a->n_tail, seq.blocks[full / KV_BLOCK]);
+        kv_unpack(&seq, full / KV_BLOCK, a->n_tail, a->tail);
         seq.length = a->n_tokens;
         loaded += (size_t)a->n_tail;
     }

@@ -150,7 +150,7 @@ static bool take_over(hearth_session *s, agent_record *a, err *e) {
     recall_find(s->engine, &s->kv, s->tokens.ids, tail ? full : s->tokens.n);
     if (tail && s->kv.length == full) {
         if (!kv_seq_reserve(&s->kv, (size_t)a->n_tail, e)) return false;
-        kv_unpack(s->kv.layout, a->tail, a->n_tail, s->kv.blocks[full / KV_BLOCK]);
+        kv_unpack(&s->kv, full / KV_BLOCK, a->n_tail, a->tail);
         s->kv.length = s->tokens.n;
     }
     s->hits += s->kv.length > 0;

@@ -15,10 +15,10 @@ struct kv_cache {
     kv_stats stats;
 };
 
-static size_t bytes_of(const kv_layout *l) { return l->block_bytes + KV_BLOCK * sizeof(int32_t); }
+static size_t bytes_of(const kv_layout *l) { return kv_rest_bytes(l) + KV_BLOCK * sizeof(int32_t); }
 
 /* What a block is counted with. */
-static size_t counted(const kv_layout *l, const kv_block *b) { return sizeof *b + (b->data ? bytes_of(l) - (b->windowed ? 0 : l->window_bytes) : 0); }
+static size_t counted(const kv_layout *l, const kv_block *b) { return sizeof *b + (b->data ? bytes_of(l) : 0) + (b->window ? l->window_bytes : 0); }
 
 kv_cache *kv_cache_new(const kv_layout *l, uint64_t budget, err *e) {
     if (sodium_init() < 0) {
@@ -168,30 +168,29 @@ static void unlist(kv_cache *c, kv_block *b) {
 }
 
 static void list_passed(kv_cache *c, kv_block *b) {
-    if (b->listed || b->window_refs || !b->passed || !b->windowed) return;
+    if (b->listed || b->window_refs || !b->passed || !b->window) return;
     b->older = c->passed_last;
     *(c->passed_last ? &c->passed_last->newer : &c->passed_first) = b;
     c->passed_last = b;
     b->listed = true;
 }
 
-/* Lets go of a window part. That of a mapped block stays in the file and comes back by itself. */
+static void free_window(kv_block *b) {
+    if (b->window_owner) b->window_owner->release(b->window_owner);
+    else mem_free(b->window);
+    b->window = NULL;
+    b->window_owner = NULL;
+}
+
 static void drop_window(kv_cache *c, kv_block *b) {
     unlist(c, b);
-    mem_reserve_drop(b->data, 0, c->layout->window_bytes);
-    b->windowed = false;
+    free_window(b);
     c->stats.bytes -= c->layout->window_bytes;
     c->stats.window_evictions++;
 }
 
-static void return_window(kv_cache *c, kv_block *b) {
-    b->windowed = true;
-    c->stats.bytes += c->layout->window_bytes;
-}
-
 static bool take_window(kv_cache *c, kv_block *b) {
-    if (!b->windowed && b->owner) return_window(c, b);
-    if (!b->windowed) return false;
+    if (!b->window && c->layout->window_bytes) return false;
     b->window_refs++;
     unlist(c, b);
     return true;
@@ -205,8 +204,8 @@ static void free_block(kv_cache *c, const kv_layout *l, kv_block *b) {
         unlist(c, b);
     }
     if (b->owner) b->owner->release(b->owner);
-    else if (b->reserved) mem_reserve_free(b->data, b->reserved);
     else mem_free(b->data);
+    free_window(b);
     mem_free(b);
 }
 
@@ -256,6 +255,27 @@ bool kv_block_take_window(kv_cache *c, kv_block *b, bool reads) {
     return there;
 }
 
+bool kv_block_has_window(kv_cache *c, kv_block *b) {
+    pthread_mutex_lock(&c->lock);
+    bool there = b->window != NULL;
+    pthread_mutex_unlock(&c->lock);
+    return there;
+}
+
+void kv_block_put_window(kv_cache *c, kv_block *b, const uint8_t *window, kv_owner *owner) {
+    pthread_mutex_lock(&c->lock);
+    if (b->window) {
+        owner->release(owner);
+    } else {
+        b->window = (uint8_t *)window;
+        b->window_owner = owner;
+        b->passed = false;
+        c->stats.bytes += c->layout->window_bytes;
+        make_room(c);
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
 size_t kv_cache_clear(kv_cache *c) {
     size_t n = 0;
     pthread_mutex_lock(&c->lock);
@@ -275,13 +295,13 @@ void kv_cache_free(kv_cache *c) {
 
 /* ---- blocks ---- */
 
-static kv_block *new_block(kv_cache *c, const kv_layout *l, uint8_t *data, kv_owner *owner, err *e) {
+static kv_block *new_block(kv_cache *c, const kv_layout *l, uint8_t *data, uint8_t *window, kv_owner *owner, err *e) {
     kv_block *b = mem_zalloc(1, sizeof *b, e);
     if (!b) return NULL;
     b->data = data;
+    b->window = window;
     b->owner = owner;
     b->refs = 1;
-    b->windowed = true;
     if (!c) return b;
     pthread_mutex_lock(&c->lock);
     c->stats.bytes += counted(l, b);
@@ -292,18 +312,19 @@ static kv_block *new_block(kv_cache *c, const kv_layout *l, uint8_t *data, kv_ow
 }
 
 kv_block *kv_block_new(kv_cache *c, const kv_layout *l, err *e) {
-    /* Where a part may go before the rest, its pages must be its own. */
-    const size_t reserved = l->window_bytes ? bytes_of(l) : 0;
-    uint8_t *data = reserved ? mem_reserve(reserved, e) : mem_aligned(1, bytes_of(l), e);
-    kv_block *b = data ? new_block(c, l, data, NULL, e) : NULL;
-    if (b) b->window_refs = 1, b->reserved = reserved;
-    else if (reserved) mem_reserve_free(data, reserved);
-    else mem_free(data);
+    uint8_t *data = mem_aligned(1, bytes_of(l), e), *window = data && l->window_bytes ? mem_aligned(1, l->window_bytes, e) : NULL;
+    kv_block *b = data && (window || !l->window_bytes) ? new_block(c, l, data, window, NULL, e) : NULL;
+    if (b) {
+        b->window_refs = 1;
+    } else {
+        mem_free(window);
+        mem_free(data);
+    }
     return b;
 }
 
 kv_block *kv_block_mapped(kv_cache *c, const kv_layout *l, const uint8_t *data, kv_owner *owner, err *e) {
-    return new_block(c, l, (uint8_t *)data, owner, e);
+    return new_block(c, l, (uint8_t *)data, NULL, owner, e);
 }
 
 static void hold(kv_cache *c, kv_block *b) {
@@ -351,7 +372,7 @@ void kv_block_drop(kv_cache *c, kv_block *b) {
 }
 
 bool kv_block_writable(kv_cache *c, kv_block *b, size_t n) {
-    if (b->owner) return false;
+    if (b->owner || b->window_owner) return false;
     if (!c) return b->refs == 1;
     pthread_mutex_lock(&c->lock);
     bool mine = b->refs == 1 && (!b->in_tree || (b->n_tokens < KV_BLOCK && b->n_tokens <= n + 1 && !b->first_child));
@@ -390,13 +411,17 @@ static void drop_shorter(kv_cache *c, const kv_block *b) {
 kv_block *kv_cache_insert(kv_cache *c, kv_block *b, const kv_name *name, const kv_name *parent, uint32_t index, int n_tokens) {
     pthread_mutex_lock(&c->lock);
     kv_block *there = lookup(c, name);
+    if (there && there != b && !there->window && b->window_refs && b->refs > 1) {
+        pthread_mutex_unlock(&c->lock); /* its window part is needed, and is another's too: both stay with it */
+        return b;
+    }
     if (there) {
         touch(c, there);
         if (there != b) {
             hold(c, there);
-            if (!there->windowed && b->windowed) {
-                if (!there->owner) memcpy(there->data, b->data, c->layout->window_bytes);
-                return_window(c, there);
+            if (!there->window && b->window && b->refs == 1) {
+                there->window = b->window, there->window_owner = b->window_owner;
+                b->window = NULL, b->window_owner = NULL;
             }
             if (b->window_refs) take_window(c, there), there->passed = false;
             drop(c, b);

@@ -21,9 +21,9 @@ typedef struct kv_owner {
 
 struct kv_block {
     kv_name name;           /* once it is in the tree */
-    uint8_t *data;          /* block_bytes, then KV_BLOCK tokens; NULL for a root */
-    kv_owner *owner;        /* NULL: data is the block's own */
-    size_t reserved;        /* bytes of its own that came from mem_reserve; 0: from mem_aligned */
+    uint8_t *data;          /* the keys and values outside the window part, then KV_BLOCK tokens; NULL for a root */
+    uint8_t *window;        /* the window part; NULL: it is gone, or there is none in this layout */
+    kv_owner *owner, *window_owner; /* NULL: data, window are the block's own */
     kv_block *parent, *first_child, *next, *previous; /* the tree; siblings with the last used one first */
     kv_block *same_slot;    /* the table */
     double worth;
@@ -35,7 +35,6 @@ struct kv_block {
     uint16_t hits;
     uint8_t n_tokens;
     bool in_tree, durable;  /* durable: it is on disk too */
-    bool windowed;          /* the window part is there; always so without a cache */
     bool passed, listed;    /* a conversation has moved past the window part; it may go */
 };
 
@@ -44,31 +43,35 @@ kv_cache *kv_cache_new(const kv_layout *l, uint64_t budget, err *e);
 /* Everything held must have been dropped. Accepts NULL. */
 void kv_cache_free(kv_cache *c);
 
-/* A block with room for KV_BLOCK tokens, held once by the caller; c may be NULL. With an owner data is its bytes (block_bytes, then the tokens). On failure the
+/* A block with room for KV_BLOCK tokens, held once by the caller; c may be NULL. With an owner data is its bytes, and its window part is not there yet. On failure the
  * owner is left alone. */
 kv_block *kv_block_new(kv_cache *c, const kv_layout *l, err *e);
 kv_block *kv_block_mapped(kv_cache *c, const kv_layout *l, const uint8_t *data, kv_owner *owner, err *e);
+/* Gives a held block its window part back; when it is there already the owner is released. */
+void kv_block_put_window(kv_cache *c, kv_block *b, const uint8_t *window, kv_owner *owner);
 void kv_block_hold(kv_cache *c, kv_block *b);
 void kv_block_drop(kv_cache *c, kv_block *b);
-static inline int32_t *kv_block_tokens(const kv_layout *l, const kv_block *b) { return (int32_t *)(void *)(b->data + l->block_bytes); }
+static inline size_t kv_rest_bytes(const kv_layout *l) { return l->block_bytes - l->window_bytes; } /* before the tokens */
+static inline int32_t *kv_block_tokens(const kv_layout *l, const kv_block *b) { return (int32_t *)(void *)(b->data + kv_rest_bytes(l)); }
 
 /* Whether the caller, who holds it and uses its first n tokens, may write behind them: nobody else holds or can find it. A tail that only the caller holds, and
  * that has no more than a token behind those, is taken out of the tree for this; a longer one is another conversation's. */
 bool kv_block_writable(kv_cache *c, kv_block *b, size_t n);
 
-/* Holds the window part of a block that the caller holds; false: it is gone. And gives it back. A new block's window part is its maker's. reads: only to read the whole block
- * for a while, not as a conversation. */
+/* Holds the window part of a block that the caller holds; false: it is gone. And gives it back. A new block's window part is its maker's. reads: only for
+ * a while, not as a conversation. */
 typedef enum kv_leave {
     KV_PASSED, /* the conversation has moved on */
     KV_ENDS,   /* or ends: it may go on from here one day */
     KV_READ,
 } kv_leave;
 bool kv_block_take_window(kv_cache *c, kv_block *b, bool reads);
+bool kv_block_has_window(kv_cache *c, kv_block *b);
 void kv_block_give_window(kv_cache *c, kv_block *b, kv_leave why);
 
 /* Puts a held block with its tokens into the tree below its parent (the root's name for the first). When the name is there already the block is dropped and
- * the one that is there is held in its place: returned is the one to use. It is b itself, not in the tree, when memory is short. Whether the caller holds the window part
- * does not change; where it was gone from the one that is there it is filled in from b. */
+ * the one that is there is held in its place: returned is the one to use. It is b itself, not in the tree, when memory is short or others hold b too. Whether the caller holds the window part
+ * does not change; where it was gone from the one that is there it gets that of b. */
 kv_block *kv_cache_insert(kv_cache *c, kv_block *b, const kv_name *name, const kv_name *parent, uint32_t index, int n_tokens);
 /* The block of that name, held, or NULL. */
 kv_block *kv_cache_find(kv_cache *c, const kv_name *name);

@@ -57,9 +57,9 @@ bool kv_layout_set(kv_layout *l, int layer, int n_heads, int k_dim, int v_dim, b
     a->v_stride = shared_values ? a->k_stride : kv_row_bytes(l->v_type, v_dim);
     a->k_head = a->k_stride * KV_BLOCK;
     a->v_head = a->v_stride * KV_BLOCK;
-    a->k_offset = l->block_bytes;
+    a->k_offset = l->block_bytes - l->window_bytes;
     a->v_offset = shared_values ? a->k_offset : a->k_offset + a->k_head * (size_t)n_heads;
-    l->block_bytes = a->v_offset + (shared_values ? a->k_head : a->v_head) * (size_t)n_heads;
+    l->block_bytes = l->window_bytes + a->v_offset + (shared_values ? a->k_head : a->v_head) * (size_t)n_heads;
     if (l->block_bytes > (size_t)1 << 40) return err_set(e, HEARTH_LIMIT, "the keys and values of %d tokens would take more than a terabyte", KV_BLOCK);
     l->order[l->n_set++] = layer;
     return true;
@@ -68,6 +68,7 @@ bool kv_layout_set(kv_layout *l, int layer, int n_heads, int k_dim, int v_dim, b
 void kv_layout_window(kv_layout *l, int window) {
     l->window = window;
     l->window_bytes = l->block_bytes;
+    for (int i = 0; i < l->n_set; i++) l->layers[l->order[i]].windowed = true;
 }
 
 void kv_layout_free(kv_layout *l) {
@@ -83,7 +84,7 @@ bool kv_layout_describe(const kv_layout *l, buf *out, err *e) {
     bool ok = buf_addf(out, e, "%s%s%s block %d", kv_type_name(l->k_type), same ? "" : ",", same ? "" : kv_type_name(l->v_type), KV_BLOCK);
     for (int i = 0; ok && i < l->n_layers; i++) {
         const kv_layer *a = &l->layers[i];
-        ok = buf_addf(out, e, " %dx%d%s%d%s", a->n_heads, a->k_dim, a->shared_values ? "=" : "+", a->v_dim, a->k_offset < l->window_bytes ? "w" : "");
+        ok = buf_addf(out, e, " %dx%d%s%d%s", a->n_heads, a->k_dim, a->shared_values ? "=" : "+", a->v_dim, a->windowed ? "w" : "");
     }
     return ok;
 }
@@ -91,16 +92,17 @@ bool kv_layout_describe(const kv_layout *l, buf *out, err *e) {
 size_t kv_packed_bytes(const kv_layout *l, int n) { return l->block_bytes / KV_BLOCK * (size_t)n; }
 
 /* Copies every run of rows: one for each head of the keys and of the values. */
-static void walk(const kv_layout *l, uint8_t *block, int n, uint8_t *packed, bool to_block) {
+static void walk(const kv_seq *s, size_t block, int n, uint8_t *packed, bool to_block) {
+    const kv_layout *l = s->layout;
     for (int i = 0; i < l->n_layers; i++) {
         const kv_layer *a = &l->layers[l->order[i]];
         for (int part = 0; part < (a->shared_values ? 1 : 2); part++) {
             size_t rows = (size_t)n * (part ? a->v_stride : a->k_stride), head = part ? a->v_head : a->k_head;
-            uint8_t *at = block + (part ? a->v_offset : a->k_offset);
+            uint8_t *at = kv_part(s, a, block) + (part ? a->v_offset : a->k_offset);
             for (int h = 0; h < a->n_heads; h++, at += head, packed += rows) memcpy(to_block ? at : packed, to_block ? packed : at, rows);
         }
     }
 }
 
-void kv_pack(const kv_layout *l, const uint8_t *block, int n, uint8_t *out) { walk(l, (uint8_t *)block, n, out, false); }
-void kv_unpack(const kv_layout *l, const uint8_t *packed, int n, uint8_t *block) { walk(l, block, n, (uint8_t *)packed, true); }
+void kv_pack(const kv_seq *s, size_t i, int n, uint8_t *out) { walk(s, i, n, out, false); }
+void kv_unpack(const kv_seq *s, size_t i, int n, const uint8_t *packed) { walk(s, i, n, (uint8_t *)packed, true); }

@@ -12,12 +12,14 @@
 
 enum { KV_BLOCK = 64 }; /* tokens per block */
 
-/* Where a layer's keys and values lie in a block: [head][token][dimension]. A row of a quantized type is whole blocks of 32 numbers as in a GGUF file; the last one
+/* Where a layer's keys and values lie: [head][token][dimension]. A block has two parts, each with its own memory and on disk its own file: the window part with the layers that see
+ * only the last so many positions, which is kept only where a conversation may go on, and the rest. Without such layers there is no window part. A row of a quantized type is whole blocks of 32 numbers as in a GGUF file; the last one
  * is filled up with zeros. */
 typedef struct kv_layer {
     int n_heads, k_dim, v_dim;
     bool shared_values;          /* the values are part of the keys */
-    size_t k_offset, v_offset;   /* of the first head, in bytes */
+    bool windowed;               /* it lies in the window part */
+    size_t k_offset, v_offset;   /* of the first head, in bytes from the start of its part */
     size_t k_stride, v_stride;   /* between tokens */
     size_t k_head, v_head;       /* between heads */
 } kv_layer;
@@ -26,10 +28,10 @@ typedef struct kv_layout {
     int k_type, v_type; /* QUANT_F32, QUANT_F16, QUANT_Q8_0 or QUANT_Q4_0 */
     int n_layers;
     kv_layer *layers;
-    int *order, n_set;   /* layers in the order in which they lie in a block */
-    size_t block_bytes;  /* of the keys and values of a block; its tokens follow them */
-    int window;          /* layers that see only so many positions ... */
-    size_t window_bytes; /* ... lie in the first bytes of a block: its window part */
+    int *order, n_set;   /* layers in the order in which they lie in a block: windowed ones first */
+    size_t block_bytes;  /* of the keys and values of a block, both parts */
+    int window;          /* positions that windowed layers see; 0: there are none */
+    size_t window_bytes; /* of the window part */
 } kv_layout;
 
 /* "f16", "q8_0", "q4_0", or two of them with a comma between: keys, values. */
@@ -46,14 +48,15 @@ bool kv_layout_set(kv_layout *l, int layer, int n_heads, int k_dim, int v_dim, b
 void kv_layout_window(kv_layout *l, int window);
 /* The first block whose window part the next token of a sequence of that length needs. */
 static inline size_t kv_window_block(const kv_layout *l, size_t length) { return length < (size_t)l->window ? 0 : (length - (size_t)l->window + 1) / KV_BLOCK; }
+/* How many full blocks before a place have window parts that are kept for it: enough to go on from there, from the start of the block that it is in, and from a token before. */
+static inline size_t kv_window_reach(const kv_layout *l) { return ((size_t)l->window + KV_BLOCK - 1) / KV_BLOCK; }
+static inline size_t kv_window_kept(const kv_layout *l, size_t length) { return length / KV_BLOCK < kv_window_reach(l) ? 0 : length / KV_BLOCK - kv_window_reach(l); }
 void kv_layout_free(kv_layout *l);
 size_t kv_bytes_per_token(const kv_layout *l);
 /* The layout in words: part of the names of blocks, so that only blocks of one layout are ever taken for each other. */
 bool kv_layout_describe(const kv_layout *l, buf *out, err *e);
 /* The bytes of n tokens of every layer one after the other, without gaps: [layer][keys, values][head][token][dimension], layers in their order. */
 size_t kv_packed_bytes(const kv_layout *l, int n);
-void kv_pack(const kv_layout *l, const uint8_t *block, int n, uint8_t *out);
-void kv_unpack(const kv_layout *l, const uint8_t *packed, int n, uint8_t *block);
 
 typedef struct kv_cache kv_cache;
 typedef struct kv_block kv_block;
@@ -64,12 +67,14 @@ typedef struct kv_seq {
     kv_cache *cache;   /* or NULL */
     kv_chain chain;    /* where the names start; set with the cache */
     uint8_t **blocks;  /* the bytes of each block */
+    uint8_t **windows; /* of its window part, as long as that is held */
     kv_block **held;   /* the blocks */
     bool *taken;       /* their window parts are held too */
     size_t first_taken; /* not before this one */
     size_t n_blocks, cap;
     size_t n_sealed;   /* blocks from the start that are full, named and never written again */
     size_t length;     /* tokens */
+    size_t found, asked; /* where what others know of the last prompt ended, and the prompt itself: who goes on may do so from there */
 } kv_seq;
 
 /* Makes room for n more tokens that may be written. The sequence is unchanged on failure. */
@@ -83,20 +88,35 @@ bool kv_seq_fork(kv_seq *to, const kv_seq *from, err *e);
 void kv_seq_seal(kv_seq *s, const int32_t *tokens);
 /* Shows the partial last block to others too, for when this sequence ends. */
 void kv_seq_keep_tail(kv_seq *s, const int32_t *tokens);
-/* Takes what the cache knows of these n tokens in place of computing it; the sequence holds the first `length` of them. load (may be NULL) is
- * asked for full blocks [first, first + n) that are not in memory: names[i + 1] is the name of block first + i, names[0] that of the parent of the first. It
- * fills out[0..] with held blocks, their tokens after their bytes, and returns how many from the start it has. Returns by how many tokens the sequence has
- * grown. */
-typedef size_t kv_load(void *user, const kv_name *names, size_t first, size_t n, kv_block **out);
-size_t kv_seq_find(kv_seq *s, const int32_t *tokens, size_t n, kv_load *load, void *user);
 
+/* Where blocks that are not in memory come from. Of blocks [first, first + n), names[i + 1] is the name of block first + i, names[0] that of the parent of the first. */
+typedef struct kv_source {
+    void *user;
+    /* Fills out[0..] with held blocks without their window parts, their tokens after their bytes, and returns how many from the start it has. */
+    size_t (*load)(void *user, const kv_name *names, size_t first, size_t n, kv_block **out);
+    /* Whether it has the window part of a block, as far as can be told without reading it. */
+    bool (*has_window)(void *user, const kv_name *name, const kv_name *parent, size_t index);
+    /* Gives blocks, which are held, their window parts back (kv_block_put_window); those that have theirs are left alone. */
+    void (*load_windows)(void *user, const kv_name *names, size_t first, size_t n, kv_block *const *blocks);
+} kv_source;
+/* Takes what the cache or from (may be NULL) knows of these n tokens in place of computing it; the sequence holds the first `length` of them. Returns by how many tokens
+ * the sequence has grown. */
+size_t kv_seq_find(kv_seq *s, const int32_t *tokens, size_t n, const kv_source *from);
+/* The same without counting it as a use; *loaded: how many blocks were not in memory. */
+size_t kv_seq_match(kv_seq *s, const int32_t *tokens, size_t n, const kv_source *from, size_t *loaded);
+/* The first n tokens of block i of a sequence, to and from packed bytes. */
+void kv_pack(const kv_seq *s, size_t i, int n, uint8_t *out);
+void kv_unpack(const kv_seq *s, size_t i, int n, const uint8_t *packed);
+
+/* Where the parts of block i that this layer lies in start; NULL for a window part that is not held. */
+static inline uint8_t *kv_part(const kv_seq *s, const kv_layer *l, size_t i) { return (l->windowed ? s->windows : s->blocks)[i]; }
 static inline uint8_t *kv_key(const kv_seq *s, int layer, int head, size_t position) {
     const kv_layer *l = &s->layout->layers[layer];
-    return s->blocks[position / KV_BLOCK] + l->k_offset + (size_t)head * l->k_head + position % KV_BLOCK * l->k_stride;
+    return kv_part(s, l, position / KV_BLOCK) + l->k_offset + (size_t)head * l->k_head + position % KV_BLOCK * l->k_stride;
 }
 static inline uint8_t *kv_value(const kv_seq *s, int layer, int head, size_t position) {
     const kv_layer *l = &s->layout->layers[layer];
-    return s->blocks[position / KV_BLOCK] + l->v_offset + (size_t)head * l->v_head + position % KV_BLOCK * l->v_stride;
+    return kv_part(s, l, position / KV_BLOCK) + l->v_offset + (size_t)head * l->v_head + position % KV_BLOCK * l->v_stride;
 }
 
 #endif

@@ -7,6 +7,7 @@ static void set_block(kv_seq *s, size_t i, kv_block *b, bool taken) {
     s->held[i] = b;
     s->blocks[i] = b->data;
     s->taken[i] = taken;
+    s->windows[i] = taken ? b->window : NULL;
 }
 
 static void drop_block(kv_seq *s, size_t i) {
@@ -23,6 +24,9 @@ static bool make_list(kv_seq *s, size_t need, err *e) {
     kv_block **held = mem_realloc(s->held, cap, sizeof *held, e);
     if (!held) return false;
     s->held = held;
+    uint8_t **windows = mem_realloc(s->windows, cap, sizeof *windows, e);
+    if (!windows) return false;
+    s->windows = windows;
     bool *taken = mem_realloc(s->taken, cap, sizeof *taken, e);
     if (!taken) return false;
     s->taken = taken;
@@ -32,7 +36,8 @@ static bool make_list(kv_seq *s, size_t need, err *e) {
 
 static kv_block *copy_block(const kv_seq *s, const kv_block *from, err *e) {
     kv_block *b = kv_block_new(s->cache, s->layout, e);
-    if (b) memcpy(b->data, from->data, s->layout->block_bytes);
+    if (b) memcpy(b->data, from->data, kv_rest_bytes(s->layout));
+    if (b && b->window) memcpy(b->window, from->window, s->layout->window_bytes);
     return b;
 }
 
@@ -66,12 +71,15 @@ static void cut(kv_seq *s, size_t length) {
 
 static bool take(kv_seq *s, size_t i) {
     if (!s->taken[i]) s->taken[i] = kv_block_take_window(s->cache, s->held[i], false);
-    if (s->taken[i] && i < s->first_taken) s->first_taken = i;
-    return s->taken[i];
+    if (!s->taken[i]) return false;
+    s->windows[i] = s->held[i]->window;
+    if (i < s->first_taken) s->first_taken = i;
+    return true;
 }
 
-/* Takes the window parts that the next token needs and gives back those that it has moved past. Where one is gone, the sequence is cut before it, but not below
- * `least`, whose window parts must be taken. Blocks beyond the length, which are reserved, are left alone. */
+/* Takes the window parts that the next token needs, and those that are kept for who goes on from here if they are there; gives back those that it has moved past. Where a
+ * needed one is gone, the sequence is cut before it, but not below `least`, whose window parts must be taken. Blocks beyond the length, which are reserved, are
+ * left alone. */
 static void settle(kv_seq *s, size_t least) {
     if (!s->cache || !s->layout->window) return;
     size_t low = 0;
@@ -83,9 +91,12 @@ static void settle(kv_seq *s, size_t least) {
             if (!whole) cut(s, i * KV_BLOCK > least ? i * KV_BLOCK : least);
         }
     }
-    for (; s->first_taken < low; s->first_taken++) {
+    size_t kept = kv_window_kept(s->layout, s->length);
+    while (low > kept && take(s, low - 1)) low--;
+    for (; s->first_taken < kept; s->first_taken++) {
         if (s->taken[s->first_taken]) kv_block_give_window(s->cache, s->held[s->first_taken], KV_PASSED);
         s->taken[s->first_taken] = false;
+        s->windows[s->first_taken] = NULL;
     }
 }
 
@@ -98,6 +109,7 @@ void kv_seq_truncate(kv_seq *s, size_t length) {
 void kv_seq_free(kv_seq *s) {
     shorten(s, 0);
     mem_free(s->blocks);
+    mem_free(s->windows);
     mem_free(s->held);
     mem_free(s->taken);
     *s = (kv_seq){.layout = s->layout, .cache = s->cache, .chain = s->chain};
@@ -121,6 +133,8 @@ bool kv_seq_fork(kv_seq *to, const kv_seq *from, err *e) {
     to->length = from->length;
     to->n_sealed = from->n_sealed;
     to->first_taken = from->first_taken;
+    to->found = from->length;
+    to->asked = from->asked;
     return true;
 }
 
@@ -173,14 +187,16 @@ static bool attach(kv_seq *s, kv_block *b) {
 }
 
 /* From disk: names of all that is missing, then as many blocks from the start as there are. */
-static size_t attach_loaded(kv_seq *s, const int32_t *tokens, size_t n_full, kv_load *load, void *user) {
+static size_t attach_loaded(kv_seq *s, const int32_t *tokens, size_t n_full, const kv_source *from) {
     size_t first = s->n_sealed, n = n_full - first, got = 0;
     kv_name *names = mem_alloc(n + 1, sizeof *names, NULL);
     kv_block **blocks = mem_zalloc(n, sizeof *blocks, NULL);
     if (names && blocks) {
         names[0] = *last_name(s);
         for (size_t i = 0; i < n; i++) names[i + 1] = kv_name_next(&s->chain, &names[i], tokens + (first + i) * KV_BLOCK, KV_BLOCK);
-        got = load(user, names, first, n, blocks);
+        got = from->load(from->user, names, first, n, blocks);
+        /* In place of the sequence's own tail a block must have its window part. */
+        if (got && s->layout->window && first < s->n_blocks) from->load_windows(from->user, names, first, 1, blocks);
         bool fits = true;
         for (size_t i = 0; i < got; i++) {
             kv_block *b = kv_cache_insert(s->cache, blocks[i], &names[i + 1], &names[i], (uint32_t)(first + i), KV_BLOCK);
@@ -204,26 +220,43 @@ static void attach_part(kv_seq *s, const int32_t *tokens, size_t n) {
     if (replace(s, b)) s->length = at + matched;
 }
 
-/* Window parts of blocks in memory that are gone but that the next token needs, read again from disk. */
-static void refill(kv_seq *s, kv_load *load, void *user) {
-    size_t first = kv_window_block(s->layout, s->length), n = 0;
-    while (first < s->n_sealed && take(s, first)) first++;
-    n = s->n_sealed - first;
-    kv_name *names = n ? mem_alloc(n + 1, sizeof *names, NULL) : NULL;
-    kv_block **blocks = names ? mem_zalloc(n, sizeof *blocks, NULL) : NULL;
-    if (blocks) {
-        names[0] = first ? s->held[first - 1]->name : s->chain.root;
-        for (size_t i = 0; i < n; i++) names[i + 1] = s->held[first + i]->name;
-        size_t got = load(user, names, first, n, blocks);
-        for (size_t i = 0; i < got; i++)
-            kv_block_drop(s->cache, kv_cache_insert(s->cache, blocks[i], &names[i + 1], &names[i], (uint32_t)(first + i), KV_BLOCK));
-    }
-    mem_free(names);
-    mem_free(blocks);
+/* Whether window part i is there, or can be. */
+static bool is_at_hand(const kv_seq *s, size_t i, const kv_source *from) {
+    const kv_name *parent = i ? &s->held[i - 1]->name : &s->chain.root;
+    return s->taken[i] || kv_block_has_window(s->cache, s->held[i]) || (i < s->n_sealed && from->has_window(from->user, &s->held[i]->name, parent, i));
 }
 
-size_t kv_seq_find(kv_seq *s, const int32_t *tokens, size_t n, kv_load *load, void *user) {
-    size_t before = s->length, n_full = n / KV_BLOCK, loaded = 0;
+/* Reads window parts [first, n_sealed) that are not in memory. */
+static void load_windows(kv_seq *s, size_t first, const kv_source *from) {
+    size_t n = s->n_sealed - first;
+    kv_name *names = n ? mem_alloc(n + 1, sizeof *names, NULL) : NULL;
+    if (!names) return;
+    names[0] = first ? s->held[first - 1]->name : s->chain.root;
+    for (size_t i = 0; i < n; i++) names[i + 1] = s->held[first + i]->name;
+    from->load_windows(from->user, names, first, n, s->held + first);
+    mem_free(names);
+}
+
+/* Goes back to the last place, but not below `least`, whose windows are in memory or on disk, and reads what is missing of them. */
+static void refill(kv_seq *s, size_t least, const kv_source *from) {
+    bool loaded = false;
+    while (s->length > least) {
+        size_t low = kv_window_block(s->layout, s->length), i = (s->length + KV_BLOCK - 1) / KV_BLOCK;
+        while (i > low && is_at_hand(s, i - 1, from)) i--;
+        if (i > low) {
+            cut(s, (i - 1) * KV_BLOCK > least ? (i - 1) * KV_BLOCK : least);
+            loaded = false;
+            continue;
+        }
+        if (loaded) return;
+        load_windows(s, kv_window_kept(s->layout, s->length), from);
+        loaded = true; /* and look again: one may have been damaged */
+    }
+}
+
+size_t kv_seq_match(kv_seq *s, const int32_t *tokens, size_t n, const kv_source *from, size_t *loaded) {
+    size_t before = s->length, n_full = n / KV_BLOCK;
+    *loaded = 0;
     if (!s->cache || n <= before || s->n_sealed != before / KV_BLOCK || !make_list(s, n_full + 1, NULL)) return 0;
     bool hot = true;
     while (hot && s->n_sealed < n_full) {
@@ -231,10 +264,19 @@ size_t kv_seq_find(kv_seq *s, const int32_t *tokens, size_t n, kv_load *load, vo
         kv_block *b = kv_cache_find(s->cache, &name);
         hot = b && attach(s, b);
     }
-    if (!hot && load) loaded = attach_loaded(s, tokens, n_full, load, user);
+    if (!hot && from) *loaded = attach_loaded(s, tokens, n_full, from);
     attach_part(s, tokens, n);
-    if (load && s->layout->window && s->length > before) refill(s, load, user);
+    s->found = s->length; /* also where windows are missing: those who part there will want them */
+    s->asked = n;
+    if (from && s->layout->window) refill(s, before, from);
     settle(s, before);
-    kv_cache_count(s->cache, n - before, s->length - before, loaded * KV_BLOCK);
     return s->length - before;
+}
+
+size_t kv_seq_find(kv_seq *s, const int32_t *tokens, size_t n, const kv_source *from) {
+    size_t before = s->length, loaded;
+    if (!s->cache || n <= before || s->n_sealed != before / KV_BLOCK) return 0;
+    size_t found = kv_seq_match(s, tokens, n, from, &loaded);
+    kv_cache_count(s->cache, n - before, found, loaded * KV_BLOCK < found ? loaded * KV_BLOCK : found);
+    return found;
 }

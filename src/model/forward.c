@@ -227,8 +227,9 @@ static void attend(void *context, int64_t task, int thread) {
     size_t n_blocks = kv->n_blocks;
     const uint8_t **k = carve(&at, n_blocks * sizeof *k), **v = carve(&at, n_blocks * sizeof *v);
     for (size_t b = 0; b < n_blocks; b++) {
-        k[b] = kv->blocks[b] + kl->k_offset + (size_t)kv_head * kl->k_head;
-        v[b] = kv->blocks[b] + kl->v_offset + (size_t)kv_head * kl->v_head;
+        const uint8_t *part = kv_part(kv, kl, b); /* a window part that was passed is not there, nor is it read */
+        k[b] = part ? part + kl->k_offset + (size_t)kv_head * kl->k_head : NULL;
+        v[b] = part ? part + kl->v_offset + (size_t)kv_head * kl->v_head : NULL;
     }
     for (int t = 0; t < tl->n; t++) {
         int64_t position = s->places[t0 + t].position;

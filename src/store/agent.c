@@ -101,14 +101,14 @@ bool agent_write(shelf *s, const agent_record *a, const kv_layout *l, err *e) {
     file_id old;
     bool there = false, room = false;
     char *path = shelf_agent_path(s, a->name, a->tag, ".safetensors", e);
-    bool ok = path && file_look(path, &there, &old, e) && make_image(&i, a, l, a->n_tail, e);
+    bool ok = path && make_image(&i, a, l, a->n_tail, e);
     if (ok && !(room = shelf_reserve(s, image_bytes(&i), NULL, NULL)) && a->n_tail) {
         free_image(&i);
         ok = make_image(&i, a, l, 0, e);
         room = ok && shelf_reserve(s, image_bytes(&i), NULL, NULL);
     }
-    /* What was said is written even when there is no room for anything else. */
-    bool written = ok && tensor_write(path, &i.header, i.data, e);
+    /* What was said is written even when there is no room for anything else. What it replaces may have been stripped of its tail to make the room. */
+    bool written = ok && file_look(path, &there, &old, e) && tensor_write(path, &i.header, i.data, e);
     uint64_t bytes = image_bytes(&i);
     if (written) shelf_agent_bytes(s, there ? old.size : 0, bytes, room ? bytes : 0);
     else if (room) shelf_put_done(s, NULL, bytes, false);

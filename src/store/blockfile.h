@@ -1,4 +1,4 @@
-/* blockfile.h: the file of a block. Its header is known to the byte from the block's name and the layout, so that reading is a comparison: a file that is not
+/* blockfile.h: the file of a block, and that of its window part. Its header is known to the byte from the block's name and the layout, so that reading is a comparison: a file that is not
  * exactly what this build would write for that block is not used. */
 #ifndef STORE_BLOCKFILE_H
 #define STORE_BLOCKFILE_H
@@ -10,15 +10,18 @@
 /* Adds the keys and values of n tokens of every layer, in the order of a block. */
 bool blockfile_tensors(tensor_header *h, const kv_layout *l, int n, err *e);
 
-/* The header of a block's file. model is the fingerprint in digits. */
-bool blockfile_header(tensor_header *h, const kv_layout *l, const char *model, const shelf_key *key, const kv_name *parent, err *e);
-/* Writes block b; room must have been reserved. */
-bool blockfile_write(const char *path, tensor_header *h, const kv_block *b, err *e);
+/* The header of a block's file, or of that of its window part. model is the fingerprint in digits. */
+bool blockfile_header(tensor_header *h, const kv_layout *l, const char *model, const shelf_key *key, const kv_name *parent, bool window, err *e);
+/* Writes block b or its window part; room must have been reserved. */
+bool blockfile_write(const char *path, tensor_header *h, const kv_block *b, bool window, err *e);
 /* The block in the file, held, its bytes in the mapping. NULL with HEARTH_FORMAT when the file is not whole or not what is expected. */
 kv_block *blockfile_read(const char *path, const tensor_header *expected, kv_cache *c, const kv_layout *l, err *e);
-/* Checks one in memory without knowing the layout: that it is whole, sound, and the block of these KV_BLOCK tokens below that parent. */
-bool blockfile_check(const file_map *m, const shelf_key *key, const kv_name *parent, const char *model, const int32_t *tokens, err *e);
+/* Gives block b, which the caller holds, the window part in the file. */
+bool blockfile_read_window(const char *path, const tensor_header *expected, kv_cache *c, kv_block *b, err *e);
+/* Checks one in memory without knowing the layout: that it is whole, sound, and the block of these KV_BLOCK tokens below that parent. tokens NULL: its window part, which is
+ * needed reach blocks far. */
+bool blockfile_check(const file_map *m, const shelf_key *key, const kv_name *parent, const char *model, const int32_t *tokens, unsigned reach, err *e);
 /* Checks a file without knowing the model: that it is whole and says of itself what its name says. */
-bool blockfile_verify(const char *path, const shelf_key *key, err *e);
+bool blockfile_verify(const char *path, const shelf_key *key, bool window, err *e);
 
 #endif

@@ -1,6 +1,7 @@
 #include "store/bundle.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "store/blockfile.h"
@@ -24,11 +25,14 @@ static void describe(bundle_info *out, const agent_record *a, const char *name) 
 typedef struct packing {
     file_map *maps; /* the agent, then blocks from the first on */
     size_t n;
+    file_map *windows; /* of the last blocks, from block first_window on */
+    size_t first_window, n_windows;
 } packing;
 
 static void close_maps(packing *p) {
     for (size_t i = 0; i < p->n; i++) file_map_close(&p->maps[i]);
-    mem_free(p->maps);
+    for (size_t i = 0; i < p->n_windows; i++) file_map_close(&p->windows[i]);
+    mem_free(p->maps), mem_free(p->windows);
 }
 
 /* Maps blocks as long as they are there and whole: what comes after a gap is of no use. */
@@ -39,9 +43,9 @@ static bool map_blocks(shelf *s, packing *p, const agent_record *a, const char *
         const int32_t *tokens = a->tokens + i * KV_BLOCK;
         const kv_name name = kv_name_next(&chain, &parent, tokens, KV_BLOCK);
         const shelf_key key = shelf_key_make(&name, &parent, (uint32_t)i);
-        char *path = shelf_block_path(s, &key, e);
+        char *path = shelf_path(s, &key, 0, e);
         if (!path) return false;
-        bool ok = file_map_open(&p->maps[p->n], path, NULL) && blockfile_check(&p->maps[p->n], &key, &parent, a->model, tokens, NULL);
+        bool ok = file_map_open(&p->maps[p->n], path, NULL) && blockfile_check(&p->maps[p->n], &key, &parent, a->model, tokens, 0, NULL);
         mem_free(path);
         if (!ok) {
             file_map_close(&p->maps[p->n]);
@@ -53,6 +57,37 @@ static bool map_blocks(shelf *s, packing *p, const agent_record *a, const char *
     return true;
 }
 
+/* Maps the window parts that going on needs: without all of them none is of use. */
+static bool map_windows(shelf *s, packing *p, const agent_record *a, const char *tenant, err *e) {
+    const kv_chain chain = chain_of(tenant, a);
+    const size_t n_blocks = p->n - 1;
+    const unsigned reach = n_blocks ? shelf_reach(s, &a->head) : 0;
+    if (!reach || n_blocks < a->n_tokens / KV_BLOCK) return true;
+    p->first_window = n_blocks < reach ? 0 : n_blocks - reach;
+    p->windows = mem_zalloc(n_blocks - p->first_window, sizeof *p->windows, e);
+    bool ok = p->windows != NULL, whole = true;
+    kv_name parent = a->root;
+    for (size_t i = 0; ok && whole && i < n_blocks; i++) {
+        const kv_name name = kv_name_next(&chain, &parent, a->tokens + i * KV_BLOCK, KV_BLOCK);
+        const shelf_key key = shelf_key_make(&name, &parent, (uint32_t)i);
+        if (i >= p->first_window) {
+            file_map *m = &p->windows[p->n_windows];
+            char *path = shelf_path(s, &key, reach, e);
+            ok = path != NULL;
+            whole = ok && file_map_open(m, path, NULL);
+            if (whole) p->n_windows++;
+            whole = whole && blockfile_check(m, &key, &parent, a->model, NULL, reach, NULL);
+            mem_free(path);
+        }
+        parent = name;
+    }
+    if (!whole) {
+        for (size_t i = 0; i < p->n_windows; i++) file_map_close(&p->windows[i]);
+        p->n_windows = 0;
+    }
+    return ok;
+}
+
 static bool make_header(tensor_header *h, const packing *p, const agent_record *a, err *e) {
     char name[32];
     bool ok = tensor_meta(h, "format", "hearth-bundle", e) && tensor_meta(h, "version", "1", e) && tensor_meta(h, "model", a->model, e) &&
@@ -61,17 +96,26 @@ static bool make_header(tensor_header *h, const packing *p, const agent_record *
         snprintf(name, sizeof name, "blocks.%zu", i - 1);
         ok = tensor_add(h, name, "U8", 1, (int64_t[]){(int64_t)p->maps[i].size}, 1, e);
     }
+    for (size_t i = 0; ok && i < p->n_windows; i++) {
+        snprintf(name, sizeof name, "windows.%zu", p->first_window + i);
+        ok = tensor_add(h, name, "U8", 1, (int64_t[]){(int64_t)p->windows[i].size}, 1, e);
+    }
     return ok && tensor_end(h, e);
 }
 
 static bool write_bundle(const packing *p, const agent_record *a, const char *path, bundle_info *out, err *e) {
     tensor_header h = {0};
-    tensor_part *parts = mem_alloc(p->n, sizeof *parts, e);
+    const size_t n = p->n + p->n_windows;
+    tensor_part *parts = mem_alloc(n, sizeof *parts, e);
     bool ok = parts && make_header(&h, p, a, e);
-    for (size_t i = 0; ok && i < p->n; i++) parts[i] = (tensor_part){.data = p->maps[i].data, .len = p->maps[i].size};
-    ok = ok && tensor_write_parts(path, &h, parts, p->n, e);
+    for (size_t i = 0; ok && i < n; i++) {
+        const file_map *m = i < p->n ? &p->maps[i] : &p->windows[i - p->n];
+        parts[i] = (tensor_part){.data = m->data, .len = m->size};
+    }
+    ok = ok && tensor_write_parts(path, &h, parts, n, e);
     describe(out, a, a->name);
     out->blocks = p->n - 1;
+    out->windows = p->n_windows;
     out->missing = a->n_tokens / KV_BLOCK - out->blocks;
     out->bytes = h.text.len + h.offset;
     buf_free(&h.text);
@@ -96,7 +140,7 @@ bool bundle_export(shelf *s, const char *agent, const char *tenant, const char *
     ok = p.maps != NULL;
     if (ok) p.maps[p.n++] = m;
     else file_map_close(&m);
-    ok = ok && map_blocks(s, &p, &a, tenant, e) && write_bundle(&p, &a, path, out, e);
+    ok = ok && map_blocks(s, &p, &a, tenant, e) && map_windows(s, &p, &a, tenant, e) && write_bundle(&p, &a, path, out, e);
     close_maps(&p);
     agent_free(&a);
     mem_free(source);
@@ -121,44 +165,77 @@ static bool write_file(const char *path, const file_map *m, err *e) {
     return false;
 }
 
-/* *there: the block is in the store now; false without an error when there is no room for it. */
-static bool put_block(shelf *s, const shelf_key *key, const file_map *m, bool *there, err *e) {
-    *there = shelf_has(s, key);
+/* *there: the block or window part is in the store now; false without an error when there is no room for it. */
+static bool put_file(shelf *s, const shelf_file *f, const file_map *m, bool *there, err *e) {
+    *there = f->reach ? shelf_has_window(s, &f->key, f->reach) : shelf_has(s, &f->key);
     if (*there) return true;
     err why = {0};
-    if (!shelf_reserve(s, m->size, key, &why)) {
+    if (!shelf_reserve(s, m->size, f, &why)) {
         if (why.code != HEARTH_OK && e) *e = why;
         return why.code == HEARTH_OK;
     }
-    char *path = shelf_block_path(s, key, e);
-    *there = path && shelf_make_folder(s, key, e) && write_file(path, m, e);
-    shelf_put_done(s, key, m->size, *there);
+    char *path = shelf_path(s, &f->key, f->reach, e);
+    *there = path && shelf_make_folder(s, &f->key, e) && write_file(path, m, e);
+    shelf_put_done(s, f, m->size, *there);
     mem_free(path);
     return *there;
 }
 
-/* All blocks are checked before the first is written. */
+/* How many tensors have names that start so. */
+static size_t count_parts(const json_t *root, const char *start) {
+    const char *name;
+    json_t *t;
+    size_t n = 0;
+    json_object_foreach((json_t *)root, name, t) n += strncmp(name, start, strlen(start)) == 0;
+    return n;
+}
+
+/* The window part of a block, if there is one: checked, or written. Its header says how far it is needed. */
+static bool take_window(shelf *s, const file_map *part, const shelf_key *key, const kv_name *parent, const char *model, bool write, bool *there, err *e) {
+    shelf_file f = {.key = *key};
+    size_t header_end = 0;
+    *there = false;
+    if (!tensor_check(part, &header_end, e)) return false;
+    json_t *root = tensor_parse(part->data, header_end, part->size - header_end, e);
+    const char *reach = json_string_value(json_object_get(json_object_get(root, "__metadata__"), "reach"));
+    f.reach = reach && strlen(reach) <= 6 ? (unsigned)strtoul(reach, NULL, 10) : 0;
+    json_decref(root);
+    if (!root) return false;
+    if (!f.reach) return err_set(e, HEARTH_FORMAT, "it is no window part");
+    return write ? put_file(s, &f, part, there, e) : blockfile_check(part, key, parent, model, NULL, f.reach, e);
+}
+
+/* All files are checked before the first is written. */
 static bool take_blocks(shelf *s, const json_t *root, const file_map *m, size_t header_end, const agent_record *a, const char *tenant, bool write, bundle_info *out, err *e) {
     const kv_chain chain = chain_of(tenant, a);
     kv_name parent = a->root;
-    size_t n = json_object_size(root) - 2; /* without the metadata and the agent */
-    out->blocks = 0;
+    const size_t n = count_parts(root, "blocks."), n_windows = count_parts(root, "windows.");
+    size_t windows = 0;
+    out->blocks = out->windows = 0;
     if (n > a->n_tokens / KV_BLOCK) return err_set(e, HEARTH_FORMAT, "it holds more blocks than the agent has tokens for");
+    if (json_object_size(root) != n + n_windows + 2) return err_set(e, HEARTH_FORMAT, "it holds something that is neither the agent nor a block"); /* and the metadata */
     for (size_t i = 0; i < n; i++) {
         char name[32];
-        file_map part;
+        file_map part, window;
         const int32_t *tokens = a->tokens + i * KV_BLOCK;
         const kv_name block = kv_name_next(&chain, &parent, tokens, KV_BLOCK);
         const shelf_key key = shelf_key_make(&block, &parent, (uint32_t)i);
         snprintf(name, sizeof name, "blocks.%zu", i);
         if (!part_of(root, name, m, header_end, &part)) return err_set(e, HEARTH_FORMAT, "it holds no block %zu", i);
         bool there = true;
-        if (!write && !blockfile_check(&part, &key, &parent, a->model, tokens, e)) return err_prefix(e, "block %zu", i);
-        if (write && !put_block(s, &key, &part, &there, e)) return false;
+        if (!write && !blockfile_check(&part, &key, &parent, a->model, tokens, 0, e)) return err_prefix(e, "block %zu", i);
+        if (write && !put_file(s, &(shelf_file){.key = key}, &part, &there, e)) return false;
         if (!there) break;
         out->blocks++;
+        snprintf(name, sizeof name, "windows.%zu", i);
+        if (part_of(root, name, m, header_end, &window)) {
+            windows++;
+            if (!take_window(s, &window, &key, &parent, a->model, write, &there, e)) return write ? false : err_prefix(e, "the window part of block %zu", i);
+            out->windows += there;
+        }
         parent = block;
     }
+    if (!write && windows != n_windows) return err_set(e, HEARTH_FORMAT, "it holds window parts of blocks that it does not hold");
     out->missing = a->n_tokens / KV_BLOCK - out->blocks;
     return true;
 }

@@ -12,6 +12,7 @@
 typedef struct bundle_info {
     char name[65], model[65];
     size_t tokens, blocks, missing; /* missing: blocks that are not there and will be computed again */
+    size_t windows;                 /* window parts */
     uint64_t bytes;                 /* of the bundle */
 } bundle_info;
 

@@ -25,24 +25,24 @@ char *shelf_join(const char *folder, const char *name, err *e) {
 
 /* ---- the table ---- */
 
-static uint64_t start_of(const kv_name *name) {
+uint64_t name_start(const kv_name *name) {
     uint64_t h;
     memcpy(&h, name, sizeof h);
     return h;
 }
 
-static size_t home(const shelf_table *t, const shelf_record *r) { return (size_t)start_of(&r->key.name) & (t->n_slots - 1); }
+static size_t home(const shelf_table *t, const shelf_record *r) { return (size_t)name_start(&r->key.name) & (t->n_slots - 1); }
 
 shelf_record *table_find_start(const shelf_table *t, uint64_t start) {
     if (t->n == 0) return NULL;
     for (size_t i = (size_t)start & (t->n_slots - 1); t->slots[i].bytes; i = (i + 1) & (t->n_slots - 1))
-        if (start_of(&t->slots[i].key.name) == start) return &t->slots[i];
+        if (name_start(&t->slots[i].key.name) == start) return &t->slots[i];
     return NULL;
 }
 
 shelf_record *table_find(const shelf_table *t, const kv_name *name) {
     if (t->n == 0) return NULL;
-    for (size_t i = (size_t)start_of(name) & (t->n_slots - 1); t->slots[i].bytes; i = (i + 1) & (t->n_slots - 1))
+    for (size_t i = (size_t)name_start(name) & (t->n_slots - 1); t->slots[i].bytes; i = (i + 1) & (t->n_slots - 1))
         if (kv_name_equal(&t->slots[i].key.name, name)) return &t->slots[i];
     return NULL;
 }
@@ -89,10 +89,18 @@ void table_remove(shelf_table *t, shelf_record *r) {
 /* ---- names of files ---- */
 
 shelf_key shelf_key_make(const kv_name *name, const kv_name *parent, uint32_t index) {
-    return (shelf_key){.name = *name, .parent = start_of(parent), .index = index};
+    return (shelf_key){.name = *name, .parent = name_start(parent), .index = index};
 }
 
-static bool parse_block_name(const char *file, shelf_key *out) {
+/* Decimal digits as this writes them, up to `end`. */
+static bool parse_number(const char *text, const char *end, size_t most, uint32_t *out) {
+    const size_t n = (size_t)(end - text);
+    if (n == 0 || n > most || strspn(text, "0123456789") < n || (n > 1 && *text == '0')) return false;
+    *out = (uint32_t)strtoul(text, NULL, 10);
+    return true;
+}
+
+static bool parse_block_name(const char *file, shelf_key *out, uint32_t *reach) {
     kv_name padded = {0};
     size_t len = strlen(file);
     if (len < 64 + 1 + 16 + 1 + 1 + strlen(END) || strcmp(file + len - strlen(END), END) != 0) return false;
@@ -101,19 +109,20 @@ static bool parse_block_name(const char *file, shelf_key *out) {
     memset(parent, '0', 64);
     memcpy(parent, file + 65, 16);
     if (!kv_name_parse(parent, 64, &padded)) return false;
-    out->parent = start_of(&padded);
-    size_t digits = len - 82 - strlen(END);
-    if (digits > 8 || strspn(file + 82, "0123456789") != digits || (digits > 1 && file[82] == '0')) return false;
-    out->index = (uint32_t)strtoul(file + 82, NULL, 10);
-    return true;
+    out->parent = name_start(&padded);
+    const char *end = file + len - strlen(END), *window = strstr(file + 82, "-w");
+    *reach = 0;
+    if (window && (!parse_number(window + 2, end, 6, reach) || *reach == 0)) return false;
+    return parse_number(file + 82, window ? window : end, 8, &out->index);
 }
 
-char *shelf_block_path(const shelf *s, const shelf_key *key, err *e) {
-    char name[65], parent[17];
+char *shelf_path(const shelf *s, const shelf_key *key, unsigned reach, err *e) {
+    char name[65], parent[17], part[16] = "";
     kv_name_text(&key->name, name);
     sodium_bin2hex(parent, sizeof parent, (const unsigned char *)&key->parent, 8);
     buf b = {0};
-    if (buf_addf(&b, e, "%s/blocks/%.2s/%s-%s-%u" END, s->folder, name, name, parent, key->index)) return b.data;
+    if (reach) snprintf(part, sizeof part, "-w%u", reach);
+    if (buf_addf(&b, e, "%s/blocks/%.2s/%s-%s-%u%s" END, s->folder, name, name, parent, key->index, part)) return b.data;
     buf_free(&b);
     return NULL;
 }
@@ -176,8 +185,8 @@ bool shelf_pin(shelf *s, const char *agent, const char *tag, bool pinned, err *e
 typedef struct scan {
     shelf *s;
     const char *folder;
-    shelf_table table;
-    uint64_t bytes, agents;
+    shelf_table table, windows;
+    uint64_t bytes, agents, window_bytes;
     char **foreign; /* paths that are none of ours */
     size_t n_foreign, cap_foreign;
     bool failed;
@@ -204,14 +213,15 @@ static bool scan_block(void *user, const char *name) {
     file_id id;
     char *path = shelf_join(x->folder, name, x->e);
     if (!path) return !(x->failed = true);
-    bool ours = parse_block_name(name, &r.key), there = file_examine(path, &id, NULL);
+    bool ours = parse_block_name(name, &r.key, &r.reach), there = file_examine(path, &id, NULL);
     if (!ours && !shelf_is_remains(name)) return note_foreign(x, path) || !(x->failed = true);
     mem_free(path);
     if (!there) return true; /* another process deleted it */
     x->bytes += id.size;
     r.bytes = id.size;
     r.used = (uint32_t)(id.modified_ns / 1000000000);
-    if (ours && r.bytes && !table_add(&x->table, &r, x->e)) x->failed = true;
+    if (r.reach) x->window_bytes += id.size;
+    if (ours && r.bytes && !table_add(r.reach ? &x->windows : &x->table, &r, x->e)) x->failed = true;
     return !x->failed;
 }
 
@@ -275,7 +285,7 @@ bool shelf_scan(shelf *s, err *e) {
     }
     mem_free(x.foreign);
     if (!ok) {
-        mem_free(x.table.slots);
+        mem_free(x.table.slots), mem_free(x.windows.slots);
         return false;
     }
     pthread_mutex_lock(&s->lock);
@@ -283,8 +293,9 @@ bool shelf_scan(shelf *s, err *e) {
         const shelf_record *old = x.table.slots[i].bytes ? table_find(&s->table, &x.table.slots[i].key.name) : NULL;
         if (old && old->used > x.table.slots[i].used) x.table.slots[i].used = old->used;
     }
-    mem_free(s->table.slots);
-    s->table = x.table;
+    mem_free(s->table.slots), mem_free(s->windows.slots);
+    s->table = x.table, s->windows = x.windows;
+    s->stats.windows = x.windows.n, s->stats.window_bytes = x.window_bytes;
     s->stats.bytes = x.bytes;
     s->stats.blocks = x.table.n;
     s->stats.agents = x.agents;
@@ -329,6 +340,7 @@ shelf *shelf_open(const char *folder, uint64_t budget, err *e) {
     pthread_mutex_init(&s->room, NULL);
     s->room_fd = -1;
     s->budget_asked = budget;
+    randombytes_buf(&s->id, sizeof s->id);
     s->folder = mem_strndup(folder, strlen(folder), e);
     bool ok = s->folder != NULL;
     static const char *const parts[] = {"blocks", "agents", "bad"};
@@ -354,7 +366,7 @@ void shelf_close(shelf *s) {
     if (!s) return;
     pthread_mutex_destroy(&s->lock);
     pthread_mutex_destroy(&s->room);
-    mem_free(s->table.slots);
+    mem_free(s->table.slots), mem_free(s->windows.slots);
     mem_free(s->folder);
     mem_free(s);
 }
@@ -363,28 +375,50 @@ const char *shelf_folder(const shelf *s) { return s->folder; }
 
 /* ---- what is there ---- */
 
-bool shelf_there(shelf *s, const shelf_key *key) {
-    char *path = shelf_block_path(s, key, NULL);
+bool index_add(shelf *s, const shelf_record *r, err *e) {
+    index_remove(s, &r->key.name, r->reach > 0);
+    if (!table_add(r->reach ? &s->windows : &s->table, r, e)) return false;
+    *(r->reach ? &s->stats.windows : &s->stats.blocks) += 1;
+    if (r->reach) s->stats.window_bytes += r->bytes;
+    return true;
+}
+
+void index_remove(shelf *s, const kv_name *name, bool window) {
+    shelf_table *t = window ? &s->windows : &s->table;
+    shelf_record *r = table_find(t, name);
+    if (!r) return;
+    *(window ? &s->stats.windows : &s->stats.blocks) -= 1;
+    if (window) s->stats.window_bytes -= r->bytes;
+    table_remove(t, r);
+}
+
+static bool look(shelf *s, const shelf_key *key, unsigned reach) {
+    char *path = shelf_path(s, key, reach, NULL);
     file_id id;
     bool there = path && file_examine(path, &id, NULL) && id.size > 0;
     mem_free(path);
     if (!there) {
-        shelf_forget(s, key);
+        shelf_forget(s, key, reach > 0);
         return false;
     }
-    shelf_record r = {.key = *key, .bytes = id.size, .used = (uint32_t)(id.modified_ns / 1000000000)};
+    shelf_record r = {.key = *key, .reach = reach, .bytes = id.size, .used = (uint32_t)(id.modified_ns / 1000000000)};
     pthread_mutex_lock(&s->lock);
-    if (!table_find(&s->table, &key->name) && table_add(&s->table, &r, NULL)) s->stats.blocks++;
+    if (!table_find(reach ? &s->windows : &s->table, &key->name)) index_add(s, &r, NULL);
     pthread_mutex_unlock(&s->lock);
     return true;
 }
 
-bool shelf_known(shelf *s, const shelf_key *key) {
+static bool known(shelf *s, const shelf_key *key, bool window) {
     pthread_mutex_lock(&s->lock);
-    bool known = table_find(&s->table, &key->name) != NULL;
+    bool is = table_find(window ? &s->windows : &s->table, &key->name) != NULL;
     pthread_mutex_unlock(&s->lock);
-    return known;
+    return is;
 }
+
+bool shelf_there(shelf *s, const shelf_key *key) { return look(s, key, 0); }
+bool shelf_known(shelf *s, const shelf_key *key) { return known(s, key, false); }
+bool shelf_window_known(shelf *s, const shelf_key *key) { return known(s, key, true); }
+bool shelf_has_window(shelf *s, const shelf_key *key, unsigned reach) { return known(s, key, true) || look(s, key, reach); }
 
 /* Another process may have written it since the scan. */
 bool shelf_has(shelf *s, const shelf_key *key) { return shelf_known(s, key) || shelf_there(s, key); }
@@ -396,18 +430,14 @@ void shelf_used(shelf *s, const shelf_key *key) {
     if (r) before = r->used, r->used = now;
     pthread_mutex_unlock(&s->lock);
     if (now - before < 600) return; /* the file's time need not be exact */
-    char *path = shelf_block_path(s, key, NULL);
+    char *path = shelf_path(s, key, 0, NULL);
     if (path) file_touch(path, NULL);
     mem_free(path);
 }
 
-void shelf_forget(shelf *s, const shelf_key *key) {
+void shelf_forget(shelf *s, const shelf_key *key, bool window) {
     pthread_mutex_lock(&s->lock);
-    shelf_record *r = table_find(&s->table, &key->name);
-    if (r) {
-        s->stats.blocks--;
-        table_remove(&s->table, r);
-    }
+    index_remove(s, &key->name, window);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -419,21 +449,43 @@ shelf_stats shelf_get_stats(shelf *s) {
 }
 
 void shelf_blocks(shelf *s, bool (*each)(void *user, const shelf_key *key, uint64_t bytes), void *user) {
-    for (size_t i = 0; i < s->table.n_slots; i++)
-        if (s->table.slots[i].bytes && !each(user, &s->table.slots[i].key, s->table.slots[i].bytes)) return;
+    for (size_t i = 0; i < s->table.n_slots; i++) {
+        const shelf_record *r = &s->table.slots[i], *window = r->bytes ? table_find(&s->windows, &r->key.name) : NULL;
+        if (r->bytes && !each(user, &r->key, r->bytes + (window ? window->bytes : 0))) return;
+    }
+}
+
+/* Each step goes to a smaller index, so that names that lie cannot make it a circle. */
+const shelf_record *index_above(const shelf *s, const shelf_record *r) {
+    const shelf_record *up = r->key.index ? table_find_start(&s->table, r->key.parent) : NULL;
+    return up && up->key.index + 1 == r->key.index ? up : NULL;
 }
 
 size_t shelf_chain(shelf *s, const kv_name *head, uint64_t *bytes) {
     size_t n = 0;
     *bytes = 0;
     pthread_mutex_lock(&s->lock);
-    /* Each step goes to a smaller index, so that names that lie cannot make it a circle. */
-    for (const shelf_record *r = table_find(&s->table, head); r;) {
+    for (const shelf_record *r = table_find(&s->table, head); r; r = index_above(s, r)) {
+        const shelf_record *window = table_find(&s->windows, &r->key.name);
         n++;
-        *bytes += r->bytes;
-        const shelf_record *up = r->key.index ? table_find_start(&s->table, r->key.parent) : NULL;
-        r = up && up->key.index + 1 == r->key.index ? up : NULL;
+        *bytes += r->bytes + (window ? window->bytes : 0);
     }
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
+unsigned shelf_reach(shelf *s, const kv_name *name) {
+    pthread_mutex_lock(&s->lock);
+    const shelf_record *w = table_find(&s->windows, name);
+    unsigned reach = w ? w->reach : 0;
+    pthread_mutex_unlock(&s->lock);
+    return reach;
+}
+
+size_t shelf_windows(shelf *s, const kv_name *head) {
+    size_t n = 0;
+    pthread_mutex_lock(&s->lock);
+    for (const shelf_record *r = table_find(&s->table, head); r && table_find(&s->windows, &r->key.name); r = index_above(s, r)) n++;
     pthread_mutex_unlock(&s->lock);
     return n;
 }

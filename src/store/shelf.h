@@ -1,6 +1,7 @@
 /* shelf.h: the folder of a store and the index of what is in it. It knows names and sizes, not what is in the files.
  *
  *   blocks/ab/NAME-PARENT-INDEX.safetensors   one block: its name (64 digits), the first 16 digits of its parent's name, its place in the conversation
+ *   blocks/ab/NAME-PARENT-INDEX-wREACH.safetensors   its window part, and how many blocks before a place have window parts that are needed there
  *   agents/AGENT.safetensors                  one agent: its tokens and the tail that fills no block; AGENT is the name with %XX for special bytes, and @TAG for a tenant's
  *   agents/AGENT.lock, agents/AGENT.pin       who has it open; that it and its blocks are never evicted
  *   bad/                                      what did not check out, each with a .why
@@ -24,6 +25,12 @@ typedef struct shelf_key {
 } shelf_key;
 shelf_key shelf_key_make(const kv_name *name, const kv_name *parent, uint32_t index);
 
+/* A file of blocks/: a block (reach 0), or a window part. */
+typedef struct shelf_file {
+    shelf_key key;
+    unsigned reach;
+} shelf_file;
+
 #define SHELF_AUTO UINT64_MAX
 
 /* Makes the folder when it is not there and scans it; reads no file. budget: most bytes on disk; SHELF_AUTO: half of what the disk would have without them. */
@@ -39,18 +46,21 @@ bool shelf_known(shelf *s, const shelf_key *key);
 bool shelf_has(shelf *s, const shelf_key *key);
 /* By a look at the disk: another process may have deleted it. */
 bool shelf_there(shelf *s, const shelf_key *key);
-/* The path of a block; freed with mem_free. */
-char *shelf_block_path(const shelf *s, const shelf_key *key, err *e);
+/* The same of a block's window part. */
+bool shelf_window_known(shelf *s, const shelf_key *key);
+bool shelf_has_window(shelf *s, const shelf_key *key, unsigned reach);
+/* The path of a block or window part; freed with mem_free. */
+char *shelf_path(const shelf *s, const shelf_key *key, unsigned reach, err *e);
 /* Makes the folder that path is to be written to. For one thread at a time. */
 bool shelf_make_folder(shelf *s, const shelf_key *key, err *e);
-/* Makes room for that many bytes of a block (NULL: something else) and counts them as taken. False without an error when room cannot be made without taking away
- * what the block builds on, or when that is gone. Nobody else writes to the folder until shelf_put_done or shelf_agent_bytes has told what became of it. */
-bool shelf_reserve(shelf *s, uint64_t bytes, const shelf_key *block, err *e);
-void shelf_put_done(shelf *s, const shelf_key *block, uint64_t bytes, bool written);
+/* Makes room for that many bytes of a block or window part (NULL: something else) and counts them as taken. False without an error when room cannot be made without taking
+ * away what it builds on, or when that is gone. Nobody else writes to the folder until shelf_put_done or shelf_agent_bytes has told what became of it. */
+bool shelf_reserve(shelf *s, uint64_t bytes, const shelf_file *f, err *e);
+void shelf_put_done(shelf *s, const shelf_file *f, uint64_t bytes, bool written);
 /* The block was used now. */
 void shelf_used(shelf *s, const shelf_key *key);
 /* It is gone or unreadable: the index forgets it. Who deletes a file counts its bytes. */
-void shelf_forget(shelf *s, const shelf_key *key);
+void shelf_forget(shelf *s, const shelf_key *key, bool window);
 /* Moves a file out of the way and writes down why. */
 bool shelf_set_aside(shelf *s, const char *path, const char *why, err *e);
 
@@ -67,19 +77,28 @@ bool shelf_agents(const shelf *s, bool (*each)(void *user, const char *path, boo
 
 typedef struct shelf_stats {
     uint64_t budget, bytes, blocks, agents;
+    uint64_t windows, window_bytes; /* window parts; their bytes are among those of the folder */
     uint64_t evictions, evicted_bytes, set_aside, orphans; /* evictions: of blocks and of agents' tails */
     double scan_seconds;
 } shelf_stats;
 shelf_stats shelf_get_stats(shelf *s);
 
-/* Deletes what was set aside, then blocks and tails of agents, least worth first, until at most that many bytes are left; and blocks whose parent is gone, and
- * remains of interrupted writes. Waits for who writes to the folder: *busy is set, and nothing done, when that takes seconds. */
+/* Deletes what was set aside, then blocks and tails of agents, least worth first, until at most that many bytes are left; and blocks whose parent is gone, window parts that
+ * nobody needs (shelf_sweep) and remains of interrupted writes. Waits for who writes to the folder: *busy is set, and nothing done, when that takes seconds. */
 bool shelf_collect(shelf *s, uint64_t most, bool *busy, err *e);
+/* Deletes window parts that conversations have moved past, when many were written since the last time; now: in any case. Those that stay: before every end (a block on which none
+ * builds, the last block of an agent) the windows of the last two places that have all of theirs, of the last one before every block on which several build, and what is behind
+ * these. Nothing is done while others hold the folder. */
+bool shelf_sweep(shelf *s, bool now, err *e);
+/* Of the chain that ends with head, how many blocks from the end on have their window parts. */
+size_t shelf_windows(shelf *s, const kv_name *head);
+/* How many blocks far the window part of a block is needed; 0: it has none. */
+unsigned shelf_reach(shelf *s, const kv_name *name);
 /* Deletes all that was set aside. */
 bool shelf_clear_bad(shelf *s, err *e);
-/* How many blocks of the chain that ends with head are there, and their bytes. */
+/* How many blocks of the chain that ends with head are there, and their bytes, with window parts. */
 size_t shelf_chain(shelf *s, const kv_name *head, uint64_t *bytes);
-/* Calls each for every block in the index, which must not change meanwhile. */
+/* Calls each for every block in the index, which must not change meanwhile; bytes with its window part. */
 void shelf_blocks(shelf *s, bool (*each)(void *user, const shelf_key *key, uint64_t bytes), void *user);
 
 #endif

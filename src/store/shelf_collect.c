@@ -11,9 +11,9 @@ enum { GRACE = 60, ORPHAN_GRACE = 600, MOST_BAD = 16 }; /* seconds: others may b
 /* A block that may go. */
 typedef struct victim {
     shelf_key key;
-    uint64_t bytes;
+    uint64_t bytes, window_bytes;
     double worth;
-    uint32_t used, children;
+    uint32_t used, children, reach; /* reach: of its window part; 0: there is none */
     bool pinned;
 } victim;
 
@@ -39,14 +39,8 @@ static void free_victims(victims *v) {
     *v = (victims){0};
 }
 
-static uint64_t start_of(const kv_name *name) {
-    uint64_t h;
-    memcpy(&h, name, sizeof h);
-    return h;
-}
-
 static int by_start(const void *a, const void *b) {
-    uint64_t x = start_of(&((const victim *)a)->key.name), y = start_of(&((const victim *)b)->key.name);
+    uint64_t x = name_start(&((const victim *)a)->key.name), y = name_start(&((const victim *)b)->key.name);
     return (x > y) - (x < y);
 }
 
@@ -74,7 +68,7 @@ static bool take_agent(void *user, const char *path, bool pinned) {
     kv_name head;
     file_id id;
     if (pinned) {
-        if (agent_read_head(path, &head, NULL)) pin_from(v, start_of(&head));
+        if (agent_read_head(path, &head, NULL)) pin_from(v, name_start(&head));
         return true;
     }
     if (!file_examine(path, &id, NULL)) return true;
@@ -95,8 +89,11 @@ static bool take_list(shelf *s, victims *v, err *e) {
     v->items = mem_alloc(s->table.n + 1, sizeof *v->items, e);
     uint32_t now = shelf_now();
     for (size_t i = 0; v->items && i < s->table.n_slots; i++) {
-        const shelf_record *r = &s->table.slots[i];
-        if (r->bytes) v->items[v->n++] = (victim){.key = r->key, .bytes = r->bytes, .used = r->used, .worth = worth_of(r->key.index, r->used, now)};
+        const shelf_record *r = &s->table.slots[i], *w = r->bytes ? table_find(&s->windows, &r->key.name) : NULL;
+        if (!r->bytes) continue;
+        v->items[v->n] = (victim){.key = r->key, .bytes = r->bytes, .used = r->used, .worth = worth_of(r->key.index, r->used, now)};
+        if (w) v->items[v->n].reach = w->reach, v->items[v->n].window_bytes = w->bytes;
+        v->n++;
     }
     pthread_mutex_unlock(&s->lock);
     if (!v->items) return false;
@@ -139,17 +136,23 @@ static void count_evicted(shelf *s, uint64_t bytes, uint64_t evictions) {
 }
 
 /* A file that another process has deleted already is as good as deleted. */
-static bool delete_block(shelf *s, const victim *x, err *e) {
+bool room_delete(shelf *s, const shelf_record *r, err *e) {
     file_id id;
-    char *path = shelf_block_path(s, &x->key, e);
+    char *path = shelf_path(s, &r->key, r->reach, e);
     bool ok = path && (file_remove(path, NULL) || !file_examine(path, &id, NULL));
     if (path && !ok) err_set(e, HEARTH_IO, "%s: cannot be deleted", path);
     mem_free(path);
     if (ok) {
-        shelf_forget(s, &x->key);
-        count_evicted(s, x->bytes, 0);
+        shelf_forget(s, &r->key, r->reach > 0);
+        count_evicted(s, r->bytes, 0);
     }
     return ok;
+}
+
+/* A block goes with its window part. */
+static bool delete_block(shelf *s, const victim *x, err *e) {
+    const shelf_record block = {.key = x->key, .bytes = x->bytes}, window = {.key = x->key, .reach = x->reach, .bytes = x->window_bytes};
+    return (!x->reach || room_delete(s, &window, e)) && room_delete(s, &block, e);
 }
 
 static void evict_tail(shelf *s, const tail *t) {
@@ -174,7 +177,7 @@ static bool evict(shelf *s, victims *v, uint64_t most, err *e) {
         if (!delete_block(s, x, e)) return false;
         count_evicted(s, 0, 1);
         pthread_mutex_lock(&s->lock);
-        s->stats.evicted_bytes += x->bytes;
+        s->stats.evicted_bytes += x->bytes + x->window_bytes;
         pthread_mutex_unlock(&s->lock);
         if (p && --p->children == 0 && !p->pinned) heap_add(v, (size_t)(p - v->items));
     }
@@ -225,18 +228,21 @@ static bool remove_remains_below(void *user, const char *name) {
     return true;
 }
 
-bool room_collect(shelf *s, uint64_t most, const shelf_key *spare, err *e) {
+bool room_collect(shelf *s, uint64_t most, const shelf_file *spare, err *e) {
     char *blocks = shelf_join(s->folder, "blocks", e), *agents = shelf_join(s->folder, "agents", e);
     bool ok = blocks && agents;
     if (ok) file_list(blocks, remove_remains_below, blocks, NULL), file_list(agents, remove_remains, agents, NULL);
     mem_free(blocks), mem_free(agents);
     victims v = {0};
     ok = ok && shelf_scan(s, e) && take_list(s, &v, e) && collect_orphans(s, &v, e);
+    s->others = s->others && !ok;
     free_victims(&v);
+    ok = ok && room_sweep(s, e);
     if (ok && shelf_get_stats(s).bytes > most) ok = shelf_clear_bad(s, e) && shelf_scan(s, e);
     ok = ok && take_list(s, &v, e) && shelf_agents(s, take_agent, &v, e);
     if (ok && v.failed) ok = err_nomem(e, 0);
-    if (ok && spare && spare->index) pin_from(&v, spare->parent);
+    if (ok && spare && spare->reach) pin_from(&v, name_start(&spare->key.name));
+    else if (ok && spare && spare->key.index) pin_from(&v, spare->key.parent);
     ok = ok && evict(s, &v, most, e);
     free_victims(&v);
     return ok;

@@ -13,18 +13,19 @@
 static const double PATIENCE = 5, POLL = 0.001;
 
 static bool put_usage(shelf *s, uint64_t bytes, bool writing, err *e) {
-    char text[64], *path = shelf_join(s->folder, "usage", e);
-    int n = snprintf(text, sizeof text, "hearth usage %020" PRIu64 " %s\n", bytes, writing ? "writing" : "settled");
+    char text[80], *path = shelf_join(s->folder, "usage", e);
+    int n = snprintf(text, sizeof text, "hearth usage %020" PRIu64 " %s %016" PRIx64 "\n", bytes, writing ? "writing" : "settled", s->id);
     bool ok = path && file_put(path, text, (size_t)n, e);
     mem_free(path);
     return ok;
 }
 
-/* False when there is no sound count. */
-static bool get_usage(const shelf *s, uint64_t *bytes) {
+/* False when there is no sound count. *who: who has left it. */
+static bool get_usage(const shelf *s, uint64_t *bytes, uint64_t *who) {
     buf b = {0};
     char state[16] = "", *path = shelf_join(s->folder, "usage", NULL);
-    bool ok = path && file_read(path, 256, &b, NULL) && b.len > 0 && sscanf(b.data, "hearth usage %20" SCNu64 " %7s", bytes, state) == 2 && strcmp(state, "settled") == 0;
+    bool ok = path && file_read(path, 256, &b, NULL) && b.len > 0 && sscanf(b.data, "hearth usage %20" SCNu64 " %7s %16" SCNx64, bytes, state, who) >= 2 &&
+              strcmp(state, "settled") == 0;
     buf_free(&b);
     mem_free(path);
     return ok;
@@ -58,11 +59,13 @@ static bool others_wait(const shelf *s) {
 }
 
 bool room_enter(shelf *s, err *e) {
-    uint64_t bytes;
+    uint64_t bytes, who = 0;
     int fd = -1;
     pthread_mutex_lock(&s->room);
     wait_for_lock(s, &fd, e);
-    if (fd >= 0 && get_usage(s, &bytes)) {
+    const bool counted = fd >= 0 && get_usage(s, &bytes, &who);
+    if (who != s->id) s->others = true;
+    if (counted) {
         pthread_mutex_lock(&s->lock);
         s->stats.bytes = bytes;
         pthread_mutex_unlock(&s->lock);
@@ -95,15 +98,16 @@ static void add_bytes(shelf *s, uint64_t more, uint64_t less) {
 /* A part is left for what making room takes itself: an agent's file without its tail is there before the one with it is gone. */
 static uint64_t usable_of(const shelf_stats *s) { return s->budget - s->budget / 32; }
 
-static bool parent_there(shelf *s, const shelf_key *block) {
-    if (!block || !block->index) return true;
+/* A window part builds on its block, a block on the one before it. */
+static bool ground_there(shelf *s, const shelf_file *f) {
+    if (!f || (!f->reach && !f->key.index)) return true;
     pthread_mutex_lock(&s->lock);
-    bool there = table_find_start(&s->table, block->parent) != NULL;
+    bool there = f->reach ? table_find(&s->table, &f->key.name) != NULL : table_find_start(&s->table, f->key.parent) != NULL;
     pthread_mutex_unlock(&s->lock);
     return there;
 }
 
-bool shelf_reserve(shelf *s, uint64_t bytes, const shelf_key *block, err *e) {
+bool shelf_reserve(shelf *s, uint64_t bytes, const shelf_file *f, err *e) {
     err why = {0};
     if (!room_enter(s, &why)) {
         if (why.code != HEARTH_OK && e) *e = why;
@@ -111,13 +115,13 @@ bool shelf_reserve(shelf *s, uint64_t bytes, const shelf_key *block, err *e) {
     }
     shelf_stats now = shelf_get_stats(s);
     uint64_t usable = usable_of(&now), most = bytes < usable ? usable - bytes : 0;
-    /* What a block builds on must be there, and stay there, for it to be of use. */
-    bool ok = bytes <= usable && parent_there(s, block);
+    /* What it builds on must be there, and stay there, for it to be of use. */
+    bool ok = bytes <= usable && ground_there(s, f);
     /* Somewhat more than is needed, so that the next block does not start over. */
-    if (ok && now.bytes > most) ok = room_collect(s, most - most / 32, block, e);
+    if (ok && now.bytes > most) ok = room_collect(s, most - most / 32, f, e);
     now = shelf_get_stats(s);
     usable = usable_of(&now);
-    ok = ok && bytes <= usable && now.bytes <= usable - bytes && parent_there(s, block);
+    ok = ok && bytes <= usable && now.bytes <= usable - bytes && ground_there(s, f);
     if (ok) add_bytes(s, bytes, 0);
     if (ok && put_usage(s, now.bytes + bytes, true, e)) return true;
     if (ok) add_bytes(s, 0, bytes);
@@ -125,15 +129,12 @@ bool shelf_reserve(shelf *s, uint64_t bytes, const shelf_key *block, err *e) {
     return false;
 }
 
-void shelf_put_done(shelf *s, const shelf_key *block, uint64_t bytes, bool written) {
-    shelf_record r = {.bytes = bytes, .used = shelf_now()};
-    if (block) r.key = *block;
+void shelf_put_done(shelf *s, const shelf_file *f, uint64_t bytes, bool written) {
     if (!written) add_bytes(s, 0, bytes);
     pthread_mutex_lock(&s->lock);
-    if (written && block) {
-        shelf_record *old = table_find(&s->table, &block->name);
-        if (old) *old = r;
-        else if (table_add(&s->table, &r, NULL)) s->stats.blocks++;
+    if (written && f) {
+        index_add(s, &(shelf_record){.key = f->key, .reach = f->reach, .bytes = bytes, .used = shelf_now()}, NULL);
+        s->since_sweep += f->reach > 0;
     }
     pthread_mutex_unlock(&s->lock);
     room_leave(s);

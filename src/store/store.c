@@ -1,43 +1,14 @@
-#include "store/store.h"
+/* store.c: the thread that writes, its queue, agents. */
+#include "store/store_inner.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "store/blockfile.h"
 
-/* Something to be written: a block or an agent. */
-typedef struct job {
-    struct job *next;
-    kv_block *block;
-    agent_record agent;
-    uint64_t number;
-    double asked; /* when */
-} job;
-
-struct store {
-    store_options o;
-    kv_cache *cache;
-    const kv_layout *layout;
-    shelf *shelf;
-    char model[65];
-    size_t block_file_bytes;
-
-    pthread_t writer;
-    bool writer_runs;
-    pthread_mutex_t lock;
-    pthread_cond_t changed; /* the queue, or how writing goes */
-    job *first, *last;      /* the first is being written */
-    bool writing, stop, hurry;
-    uint64_t queued_bytes, n_jobs;
-    err problem;            /* of the last write that failed */
-    double retry_at, retry_after;
-    store_stats stats;
-};
-
-static void warn(store *s, const char *format, const char *a, const char *b) {
+void store_warn(store *s, const char *format, const char *a, const char *b) {
     char sentence[1200];
     snprintf(sentence, sizeof sentence, format, a, b);
     if (s->o.warn) s->o.warn(s->o.warn_user, sentence);
@@ -47,16 +18,16 @@ static void warn(store *s, const char *format, const char *a, const char *b) {
 
 static shelf_key key_of(const kv_block *b) { return shelf_key_make(&b->name, &b->parent->name, b->index); }
 
-/* *there: it is on disk now; false without a failure when there is no room for it. */
-static bool write_one(store *s, kv_block *b, bool *there, err *e) {
-    const shelf_key key = key_of(b);
+/* Writes a block or its window part. *there: it is on disk now; false without a failure when there is no room for it. */
+static bool write_one(store *s, kv_block *b, bool window, bool *there, err *e) {
+    const shelf_file f = {.key = key_of(b), .reach = window ? (unsigned)kv_window_reach(s->layout) : 0};
     *there = false;
     tensor_header h = {0};
-    char *path = shelf_block_path(s->shelf, &key, e);
-    bool ok = path && blockfile_header(&h, s->layout, s->model, &key, &b->parent->name, e);
+    char *path = shelf_path(s->shelf, &f.key, f.reach, e);
+    bool ok = path && blockfile_header(&h, s->layout, s->model, &f.key, &b->parent->name, window, e);
     uint64_t bytes = h.text.len + h.offset;
     err why = {0};
-    bool room = ok && shelf_reserve(s->shelf, bytes, &key, &why);
+    bool room = ok && shelf_reserve(s->shelf, bytes, &f, &why);
     if (ok && !room) {
         ok = why.code == HEARTH_OK;
         if (!ok && e) *e = why;
@@ -65,13 +36,13 @@ static bool write_one(store *s, kv_block *b, bool *there, err *e) {
         pthread_mutex_unlock(&s->lock);
     } else if (ok) {
         double start = clock_seconds();
-        ok = shelf_make_folder(s->shelf, &key, e) && blockfile_write(path, &h, b, e);
-        shelf_put_done(s->shelf, &key, bytes, ok);
-        if (ok) kv_cache_set_durable(s->cache, b);
+        ok = shelf_make_folder(s->shelf, &f.key, e) && blockfile_write(path, &h, b, window, e);
+        shelf_put_done(s->shelf, &f, bytes, ok);
+        if (ok && !window) kv_cache_set_durable(s->cache, b);
         *there = ok;
         double took = clock_seconds() - start;
         pthread_mutex_lock(&s->lock);
-        if (ok) s->stats.written_blocks++, s->stats.written_bytes += bytes;
+        if (ok) *(window ? &s->stats.written_windows : &s->stats.written_blocks) += 1, s->stats.written_bytes += bytes;
         s->stats.write_seconds += took;
         if (took > s->stats.longest_write) s->stats.longest_write = took;
         pthread_mutex_unlock(&s->lock);
@@ -81,28 +52,13 @@ static bool write_one(store *s, kv_block *b, bool *there, err *e) {
     return ok;
 }
 
-/* Writes a block that another one builds on, if all of it is still in memory. */
-static bool write_above(store *s, kv_block *b, bool *there, err *e) {
-    kv_block_hold(s->cache, b);
-    bool whole = kv_block_take_window(s->cache, b, true), ok = true;
-    *there = false;
-    if (whole) {
-        ok = write_one(s, b, there, e);
-        kv_block_give_window(s->cache, b, KV_READ);
-    }
-    pthread_mutex_lock(&s->lock);
-    s->stats.skipped += !whole;
-    pthread_mutex_unlock(&s->lock);
-    kv_block_drop(s->cache, b);
-    return ok;
-}
-
-/* What was written once may have been evicted since, by another process too: what the block builds on is written again first. A block that is in the tree keeps
+/* What was written once may have been evicted since, by another process too: what the block builds on is written again first. A block that is held and in the tree keeps
  * those above it there. */
-static bool write_block(store *s, kv_block *b, err *e) {
+static bool write_block(store *s, kv_block *b, bool *there, err *e) {
     shelf_key key = key_of(b);
     kv_block **chain = mem_alloc((size_t)b->index + 1, sizeof *chain, e);
     size_t n = 0;
+    *there = chain != NULL;
     if (!chain) return false;
     for (kv_block *x = b; x && x->data && !shelf_there(s->shelf, &key); x = x->parent) {
         chain[n++] = x;
@@ -110,15 +66,23 @@ static bool write_block(store *s, kv_block *b, err *e) {
         key = key_of(x->parent);
     }
     if (n == 0) kv_cache_set_durable(s->cache, b);
-    bool ok = true, there = true;
-    while (ok && there && n > 1) ok = write_above(s, chain[--n], &there, e);
-    if (ok && there && n > 0) ok = write_one(s, b, &there, e);
+    bool ok = true;
+    while (ok && *there && n > 0) ok = write_one(s, chain[--n], false, there, e);
     mem_free(chain);
     return ok;
 }
 
+/* After the block that it is part of. */
+static bool write_window(store *s, kv_block *b, err *e) {
+    const shelf_key key = key_of(b);
+    bool there;
+    if (shelf_window_known(s->shelf, &key)) return true;
+    return write_block(s, b, &there, e) && (!there || write_one(s, b, true, &there, e));
+}
+
 static bool write_job(store *s, job *j, err *e) {
-    if (j->block) return write_block(s, j->block, e);
+    bool there;
+    if (j->block) return j->window ? write_window(s, j->block, e) : write_block(s, j->block, &there, e);
     double start = clock_seconds();
     bool ok = agent_write(s->shelf, &j->agent, s->layout, e);
     pthread_mutex_lock(&s->lock);
@@ -134,13 +98,14 @@ static bool write_job(store *s, job *j, err *e) {
 }
 
 static void free_job(store *s, job *j) {
-    if (j->block) {
-        kv_block_give_window(s->cache, j->block, KV_READ);
-        kv_block_drop(s->cache, j->block);
-    }
+    if (j->window) kv_block_give_window(s->cache, j->block, KV_READ);
+    if (j->block) kv_block_drop(s->cache, j->block);
     agent_free(&j->agent);
     mem_free(j);
 }
+
+/* What a job holds in memory while it waits. */
+static uint64_t job_bytes(const store *s, const job *j) { return !j->block ? 0 : j->window ? s->layout->window_bytes : kv_rest_bytes(s->layout); }
 
 /* Takes jobs that match out of the queue, but not the one being written. Returns them as a list. */
 static job *unqueue(store *s, bool (*match)(const job *j, const void *with), const void *with) {
@@ -154,7 +119,7 @@ static job *unqueue(store *s, bool (*match)(const job *j, const void *with), con
             continue;
         }
         *at = j->next;
-        if (j->block) s->queued_bytes -= s->layout->block_bytes;
+        s->queued_bytes -= job_bytes(s, j);
         s->stats.waiting--;
         j->next = out;
         out = j;
@@ -187,8 +152,8 @@ static void went_wrong(store *s, const err *why) {
     s->writing = false;
     job *blocks = unqueue(s, is_block, NULL), *rest = s->stop ? unqueue(s, is_any, NULL) : NULL;
     pthread_mutex_unlock(&s->lock);
-    if (first) warn(s, "conversations are kept in memory only for now: %s%s", why->text, "");
-    if (rest) warn(s, "the last turn of an agent could not be saved: %s%s", why->text, "");
+    if (first) store_warn(s, "conversations are kept in memory only for now: %s%s", why->text, "");
+    if (rest) store_warn(s, "the last turn of an agent could not be saved: %s%s", why->text, "");
     free_jobs(s, blocks);
     free_jobs(s, rest);
     pthread_mutex_lock(&s->lock);
@@ -206,12 +171,12 @@ static void went_well(store *s, job *j) {
     pthread_mutex_lock(&s->lock);
     bool again = s->stats.degraded;
     pthread_mutex_unlock(&s->lock);
-    if (again) warn(s, "conversations are kept on disk again%s%s", "", "");
+    if (again) store_warn(s, "conversations are kept on disk again%s%s", "", "");
     pthread_mutex_lock(&s->lock);
     s->stats.degraded = false;
     s->first = j->next;
     if (!s->first) s->last = NULL;
-    if (j->block) s->queued_bytes -= s->layout->block_bytes;
+    s->queued_bytes -= job_bytes(s, j);
     s->stats.waiting--;
     s->writing = false;
     pthread_cond_broadcast(&s->changed);
@@ -244,8 +209,11 @@ static void *writer_main(void *arg) {
         s->writing = true;
         pthread_mutex_unlock(&s->lock);
         err why = {0};
+        const bool sweeps = !j->block || j->window;
         if (write_job(s, j, &why)) went_well(s, j);
         else went_wrong(s, &why);
+        /* A disk that fails tells who writes. */
+        if (sweeps && why.code == HEARTH_OK) shelf_sweep(s->shelf, false, NULL);
         pthread_mutex_lock(&s->lock);
     }
     pthread_mutex_unlock(&s->lock);
@@ -263,23 +231,43 @@ static void enqueue(store *s, job *j) {
     pthread_cond_broadcast(&s->changed);
 }
 
-bool store_put(store *s, kv_block *b) {
-    if (!b->in_tree || b->n_tokens != KV_BLOCK) return true;
-    const shelf_key key = key_of(b);
-    if (kv_cache_durable(s->cache, b) && shelf_known(s->shelf, &key)) return true;
+static bool put(store *s, kv_block *b, bool window) {
     job *j = mem_zalloc(1, sizeof *j, NULL);
+    if (j) j->block = b, j->window = window;
     pthread_mutex_lock(&s->lock);
-    bool take = j && s->queued_bytes + s->layout->block_bytes <= s->o.queue_bytes && (!s->stats.degraded || clock_seconds() >= s->retry_at) && kv_block_take_window(s->cache, b, true);
+    bool take = j && s->queued_bytes + job_bytes(s, j) <= s->o.queue_bytes && (!s->stats.degraded || clock_seconds() >= s->retry_at) &&
+                (!window || kv_block_take_window(s->cache, b, true));
     if (take) {
-        j->block = b;
         kv_block_hold(s->cache, b);
-        s->queued_bytes += s->layout->block_bytes;
+        s->queued_bytes += job_bytes(s, j);
         enqueue(s, j);
     }
     s->stats.skipped += !take;
     pthread_mutex_unlock(&s->lock);
     if (!take) mem_free(j);
     return take;
+}
+
+static bool is_full_block(const kv_block *b) { return b->in_tree && b->n_tokens == KV_BLOCK; }
+
+bool store_put(store *s, kv_block *b) {
+    if (!is_full_block(b)) return true;
+    const shelf_key key = key_of(b);
+    return (kv_cache_durable(s->cache, b) && shelf_known(s->shelf, &key)) || put(s, b, false);
+}
+
+void store_put_place(store *s, const kv_seq *seq, size_t length) {
+    const size_t end = length / KV_BLOCK;
+    if (!s->layout->window || end > seq->n_sealed) return;
+    /* Only all of them are of use. */
+    for (size_t i = kv_window_kept(s->layout, length); i < end; i++) {
+        const shelf_key key = is_full_block(seq->held[i]) ? key_of(seq->held[i]) : (shelf_key){0};
+        if (!is_full_block(seq->held[i]) || (!shelf_window_known(s->shelf, &key) && !kv_block_has_window(s->cache, seq->held[i]))) return;
+    }
+    for (size_t i = kv_window_kept(s->layout, length); i < end; i++) {
+        const shelf_key key = key_of(seq->held[i]);
+        if (!shelf_window_known(s->shelf, &key) && !put(s, seq->held[i], true)) return;
+    }
 }
 
 static bool same_agent(const job *j, const void *with) {
@@ -370,75 +358,6 @@ store_stats store_get_stats(store *s) {
     return out;
 }
 
-/* ---- loading ---- */
-
-typedef struct loading {
-    store *s;
-    const kv_name *names;
-    size_t first;
-    kv_block **out;
-} loading;
-
-static void load_one(void *context, int64_t i, int thread) {
-    (void)thread;
-    loading *x = context;
-    store *s = x->s;
-    err why = {0};
-    const shelf_key key = shelf_key_make(&x->names[i + 1], &x->names[i], (uint32_t)(x->first + (size_t)i));
-    tensor_header h = {0};
-    char *path = shelf_block_path(s->shelf, &key, &why);
-    if (path && blockfile_header(&h, s->layout, s->model, &key, &x->names[i], &why)) x->out[i] = blockfile_read(path, &h, s->cache, s->layout, &why);
-    buf_free(&h.text);
-    if (x->out[i]) {
-        kv_cache_set_durable(s->cache, x->out[i]);
-        shelf_used(s->shelf, &key);
-    } else if (path && why.code != HEARTH_MEMORY) {
-        shelf_forget(s->shelf, &key);
-        if (why.code == HEARTH_FORMAT && shelf_set_aside(s->shelf, path, why.text, NULL)) {
-            warn(s, "%s was set aside and is computed again: %s", path, why.text);
-            pthread_mutex_lock(&s->lock);
-            s->stats.damaged++;
-            pthread_mutex_unlock(&s->lock);
-        }
-    }
-    mem_free(path);
-}
-
-size_t store_load(void *user, const kv_name *names, size_t first, size_t n, kv_block **out) {
-    const store_loader *loader = user;
-    store *s = loader->store;
-    size_t there = 0, got = 0;
-    while (there < n) {
-        const shelf_key key = shelf_key_make(&names[there + 1], &names[there], (uint32_t)(first + there));
-        if (!shelf_has(s->shelf, &key)) break;
-        there++;
-    }
-    if (there == 0) {
-        pthread_mutex_lock(&s->lock);
-        s->stats.misses++;
-        pthread_mutex_unlock(&s->lock);
-        return 0;
-    }
-    double start = clock_seconds();
-    loading x = {.s = s, .names = names, .first = first, .out = out};
-    if (loader->pool) pool_run(loader->pool, (int64_t)there, load_one, &x);
-    else
-        for (size_t i = 0; i < there; i++) load_one(&x, (int64_t)i, 0);
-    while (got < there && out[got]) got++;
-    for (size_t i = got; i < there; i++)
-        if (out[i]) kv_block_drop(s->cache, out[i]);
-    double took = clock_seconds() - start;
-    pthread_mutex_lock(&s->lock);
-    s->stats.loads += got > 0;
-    s->stats.misses += got == 0;
-    if (took > s->stats.longest_load) s->stats.longest_load = took;
-    s->stats.loaded_blocks += got;
-    s->stats.loaded_bytes += got * s->layout->block_bytes;
-    s->stats.load_seconds += took;
-    pthread_mutex_unlock(&s->lock);
-    return got;
-}
-
 /* ---- agents ---- */
 
 /* What still waits to be written is newer than what is on disk. */
@@ -471,7 +390,7 @@ bool store_take(store *s, const char *name, const char *tag, agent_record *out, 
         ok = agent_read(path, s->layout, out, &why);
         if (!ok && why.code == HEARTH_FORMAT) {
             ok = shelf_set_aside(s->shelf, path, why.text, e);
-            warn(s, "the agent %s was set aside and starts anew: %s", path, why.text);
+            store_warn(s, "the agent %s was set aside and starts anew: %s", path, why.text);
         } else if (!ok && e) {
             *e = why;
         }

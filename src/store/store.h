@@ -4,8 +4,8 @@
  *   tensorfile.c     files with a checksum that other tools can read
  *   blockfile.c      the file of a block
  *   agent.c          the file of an agent
- *   shelf.c          the folder and its index; shelf_collect.c: eviction, orphans, what is set aside
- *   store.c          the writer, loading
+ *   shelf.c          the folder and its index; shelf_collect.c: eviction, orphans, what is set aside; shelf_sweep.c: window parts that are not needed any more
+ *   store.c          the writer; load.c: loading
  *
  * docs/store.md tells the formats and the rules. A disk that fails or is full costs one warning: the store goes on in memory and tries again. All functions may
  * be called from several threads. */
@@ -37,17 +37,20 @@ const char *store_model(const store *s);
 
 /* Has a full block, which the caller holds, written soon. False when it is not taken: too many wait, or the disk fails. */
 bool store_put(store *s, kv_block *b);
+/* Has the window parts written that who goes on from there needs, when the sequence has come as far and they are all in memory or on disk: for where a turn or a prompt ends, or
+ * conversations part. Nothing is done where no layer is windowed. */
+void store_put_place(store *s, const kv_seq *seq, size_t length);
 /* Has the agent written after all blocks that wait; takes what a points to. A later save of the same agent replaces one that waits. */
 bool store_save(store *s, agent_record *a, err *e);
 /* Waits until all that was put and saved before is on disk; false when a write failed meanwhile. */
 bool store_flush(store *s, err *e);
 
-/* A kv_load; user is a store_loader. */
+/* What is on disk, for kv_seq_find. */
 typedef struct store_loader {
     store *store;
     pool *pool; /* checks in parallel; may be NULL */
 } store_loader;
-size_t store_load(void *user, const kv_name *names, size_t first, size_t n, kv_block **out);
+kv_source store_source(store_loader *loader);
 
 /* Takes the agent for this caller alone (*lock for store_release) and reads it; out is empty when there is none yet. */
 bool store_take(store *s, const char *name, const char *tag, agent_record *out, int *lock, err *e);
@@ -60,7 +63,8 @@ bool store_remove(store *s, const char *name, const char *tag, err *e);
 
 typedef struct store_stats {
     shelf_stats disk;
-    uint64_t written_blocks, written_bytes, saves;  /* of agents */
+    uint64_t written_blocks, written_bytes, saves;  /* saves: of agents; bytes with window parts */
+    uint64_t written_windows;
     uint64_t skipped;                               /* blocks not written: no room, or too many waited */
     uint64_t failures;                              /* of writes */
     uint64_t loads, misses;                         /* prompts of which blocks were loaded; of which none were there */

@@ -26,10 +26,10 @@ static bool gone(const char *path) {
 
 static bool verify_block(verifying *v, const shelf_record *r, err *e) {
     err why = {0};
-    char *path = shelf_block_path(v->s, &r->key, e);
+    char *path = shelf_path(v->s, &r->key, r->reach, e);
     if (!path) return false;
-    bool whole = blockfile_verify(path, &r->key, &why);
-    if (why.code == HEARTH_FORMAT) shelf_forget(v->s, &r->key);
+    bool whole = blockfile_verify(path, &r->key, r->reach > 0, &why);
+    if (why.code == HEARTH_FORMAT) shelf_forget(v->s, &r->key, r->reach > 0);
     bool go_on = (!whole && gone(path)) || tell(v, path, r->bytes, &why);
     mem_free(path);
     return go_on;
@@ -52,10 +52,12 @@ static bool verify_agent(void *user, const char *path, bool pinned) {
 bool shelf_verify(shelf *s, verify_each *each, void *user, err *e) {
     verifying v = {.s = s, .each = each, .user = user};
     pthread_mutex_lock(&s->lock);
-    shelf_record *list = mem_alloc(s->table.n + 1, sizeof *list, e);
+    shelf_record *list = mem_alloc(s->table.n + s->windows.n + 1, sizeof *list, e);
+    const shelf_table *const tables[] = {&s->table, &s->windows};
     size_t n = 0;
-    for (size_t i = 0; list && i < s->table.n_slots; i++)
-        if (s->table.slots[i].bytes) list[n++] = s->table.slots[i];
+    for (size_t t = 0; list && t < 2; t++)
+        for (size_t i = 0; i < tables[t]->n_slots; i++)
+            if (tables[t]->slots[i].bytes) list[n++] = tables[t]->slots[i];
     pthread_mutex_unlock(&s->lock);
     bool ok = list != NULL;
     for (size_t i = 0; ok && !v.stopped && i < n; i++) ok = verify_block(&v, &list[i], e) || v.stopped;

@@ -76,7 +76,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     e = (err){0};
     if (!agent_read_head(path, &head, &e) && e.code == HEARTH_OK) abort();
     e = (err){0};
-    if (!blockfile_verify(path, &key, &e) && e.code == HEARTH_OK) abort();
+    if (!blockfile_verify(path, &key, false, &e) && e.code == HEARTH_OK) abort();
+    e = (err){0};
+    if (!blockfile_verify(path, &key, true, &e) && e.code == HEARTH_OK) abort();
     buf_free(&copy);
     return 0;
 }

@@ -43,7 +43,7 @@ static inline void check_or_write(talk *t, size_t from, bool write, uint32_t see
         for (int layer = 0; layer < t->kv.layout->n_layers; layer++) {
             const kv_layer *l = &t->kv.layout->layers[layer];
             /* Behind its window a layer may have nothing. */
-            if (!write && l->k_offset < t->kv.layout->window_bytes && p + (size_t)t->kv.layout->window <= t->n) continue;
+            if (!write && l->windowed && p + (size_t)t->kv.layout->window <= t->n) continue;
             for (int head = 0; head < l->n_heads; head++) {
                 uint32_t *k = (uint32_t *)(void *)kv_key(&t->kv, layer, head, p), *v = (uint32_t *)(void *)kv_value(&t->kv, layer, head, p);
                 for (int d = 0; d < l->k_dim; d++)
@@ -66,17 +66,17 @@ static inline void compute_rest(talk *t) {
 }
 
 /* Appends tokens as a session does: what is known is taken, the rest computed. Returns how many were taken. */
-static inline size_t append_with(talk *t, const int32_t *tokens, size_t n, uint32_t seed, kv_load *load, void *user) {
+static inline size_t append_with(talk *t, const int32_t *tokens, size_t n, uint32_t seed, const kv_source *from) {
     memcpy(t->tokens + t->n, tokens, n * sizeof *tokens);
     t->n += n;
-    size_t found = kv_seq_find(&t->kv, t->tokens, t->n - 1, load, user);
+    size_t found = kv_seq_find(&t->kv, t->tokens, t->n - 1, from);
     assert_true(t->kv.length < t->n);
     t->seed = seed;
     compute_rest(t);
     return found;
 }
 
-static inline size_t append(talk *t, const int32_t *tokens, size_t n, uint32_t seed) { return append_with(t, tokens, n, seed, NULL, NULL); }
+static inline size_t append(talk *t, const int32_t *tokens, size_t n, uint32_t seed) { return append_with(t, tokens, n, seed, NULL); }
 
 static inline void rewind_to(talk *t, size_t n) {
     t->n = n;

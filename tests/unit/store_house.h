@@ -75,7 +75,8 @@ static inline size_t say(house *h, talk *t, int who, size_t n, uint32_t seed) {
     int32_t tokens[2000];
     for (size_t i = 0; i < n; i++) tokens[i] = token_at(who, t->n + i);
     store_loader loader = {.store = h->store};
-    size_t before = t->kv.n_sealed, found = append_with(t, tokens, n, seed, store_load, &loader);
+    const kv_source from = store_source(&loader);
+    size_t before = t->kv.n_sealed, found = append_with(t, tokens, n, seed, &from);
     for (size_t i = before; i < t->kv.n_sealed; i++) store_put(h->store, t->kv.held[i]);
     return found;
 }
@@ -95,7 +96,7 @@ static inline bool save(house *h, talk *t, const char *name, const char *tenant,
         return false;
     }
     memcpy(a.tokens, t->tokens, t->n * sizeof *a.tokens);
-    if (a.n_tail) kv_pack(&h->layout, t->kv.held[t->n / KV_BLOCK]->data, a.n_tail, a.tail);
+    if (a.n_tail) kv_pack(&t->kv, t->n / KV_BLOCK, a.n_tail, a.tail);
     return store_save(h->store, &a, e);
 }
 
@@ -113,9 +114,10 @@ static inline size_t restore(house *h, talk *t, const char *name, const char *te
         if (t->tokens[i] != token_at(who, i)) fail_msg("token %zu of %s is not what was said", i, name);
     if (a.n_tokens) assert_true(a.note_len == 4 && memcmp(a.note, "note", 4) == 0 && a.created == 1700000000);
     store_loader loader = {.store = h->store};
-    size_t found = kv_seq_find(&t->kv, t->tokens, a.tail ? t->n / KV_BLOCK * KV_BLOCK : t->n, store_load, &loader);
+    const kv_source from = store_source(&loader);
+    size_t found = kv_seq_find(&t->kv, t->tokens, a.tail ? t->n / KV_BLOCK * KV_BLOCK : t->n, &from);
     if (a.tail && t->kv.length / KV_BLOCK == t->n / KV_BLOCK && kv_seq_reserve(&t->kv, t->n - t->kv.length, e)) {
-        kv_unpack(&h->layout, a.tail, a.n_tail, t->kv.held[t->n / KV_BLOCK]->data);
+        kv_unpack(&t->kv, t->n / KV_BLOCK, a.n_tail, a.tail);
         t->kv.length = found = t->n;
     }
     if (t->n > t->kv.length && kv_seq_reserve(&t->kv, t->n - t->kv.length, NULL)) {

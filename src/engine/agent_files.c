@@ -25,7 +25,7 @@ static hearth_tier tier_of(hearth_engine *en, const agent_record *a, size_t bloc
     size_t full = a->n_tokens / KV_BLOCK;
     kv_block *head = full ? kv_cache_find(en->kv_cache, &a->head) : NULL; /* what is in memory has all before it in memory too */
     if (head) kv_block_drop(en->kv_cache, head);
-    return head ? HEARTH_TIER_HOT : blocks == full && (full || a->n_tail) ? HEARTH_TIER_WARM : HEARTH_TIER_COLD;
+    return head ? HEARTH_TIER_HOT : blocks == full && (full || a->n_tail) && recall_has_windows(en, a) ? HEARTH_TIER_WARM : HEARTH_TIER_COLD;
 }
 
 static bool list_one(void *user, const char *path, bool pinned) {

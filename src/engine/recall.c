@@ -218,3 +218,9 @@ size_t recall_tail(hearth_engine *en, const char *tenant, const agent_record *a)
     recall_end(en, &seq, a->tokens);
     return loaded;
 }
+
+bool recall_has_windows(hearth_engine *en, const agent_record *a) {
+    const kv_layout *l = &en->model.kv;
+    const size_t end = a->n_tokens / KV_BLOCK;
+    return !l->window || strcmp(a->model, en->kv_model) != 0 || shelf_windows(store_shelf(en->store), &a->head) >= end - kv_window_kept(l, a->n_tokens);
+}

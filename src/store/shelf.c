@@ -273,6 +273,14 @@ static uint64_t budget_of(const shelf *s, uint64_t bytes) {
     return file_room(s->folder, &room, NULL) ? (room + bytes) / 2 : s->stats.budget;
 }
 
+/* A file's time may be older than its last use. */
+static void keep_times(shelf_table *now, const shelf_table *before) {
+    for (size_t i = 0; i < now->n_slots; i++) {
+        const shelf_record *old = now->slots[i].bytes ? table_find(before, &now->slots[i].key.name) : NULL;
+        if (old && old->used > now->slots[i].used) now->slots[i].used = old->used;
+    }
+}
+
 bool shelf_scan(shelf *s, err *e) {
     double start = clock_seconds();
     scan x = {.s = s, .e = e};
@@ -289,10 +297,8 @@ bool shelf_scan(shelf *s, err *e) {
         return false;
     }
     pthread_mutex_lock(&s->lock);
-    for (size_t i = 0; i < x.table.n_slots; i++) {
-        const shelf_record *old = x.table.slots[i].bytes ? table_find(&s->table, &x.table.slots[i].key.name) : NULL;
-        if (old && old->used > x.table.slots[i].used) x.table.slots[i].used = old->used;
-    }
+    keep_times(&x.table, &s->table);
+    keep_times(&x.windows, &s->windows);
     mem_free(s->table.slots), mem_free(s->windows.slots);
     s->table = x.table, s->windows = x.windows;
     s->stats.windows = x.windows.n, s->stats.window_bytes = x.window_bytes;
@@ -357,6 +363,7 @@ shelf *shelf_open(const char *folder, uint64_t budget, err *e) {
     } else if (e && e->code != HEARTH_OK) {
         ok = false;
     }
+    s->since_sweep = s->windows.n; /* a process that was killed has not looked through them */
     if (ok) return s;
     shelf_close(s);
     return NULL;
@@ -417,7 +424,21 @@ static bool known(shelf *s, const shelf_key *key, bool window) {
 
 bool shelf_there(shelf *s, const shelf_key *key) { return look(s, key, 0); }
 bool shelf_known(shelf *s, const shelf_key *key) { return known(s, key, false); }
-bool shelf_window_known(shelf *s, const shelf_key *key) { return known(s, key, true); }
+
+bool shelf_window_known(shelf *s, const shelf_key *key, bool wanted) {
+    const uint32_t now = shelf_now();
+    pthread_mutex_lock(&s->lock);
+    shelf_record *r = table_find(&s->windows, &key->name);
+    const unsigned reach = r ? r->reach : 0;
+    const bool tell = r && wanted && r->used + SHELF_GRACE / 2 < now;
+    if (tell) r->used = now;
+    pthread_mutex_unlock(&s->lock);
+    char *path = tell ? shelf_path(s, key, reach, NULL) : NULL; /* other processes see the file's time */
+    if (path) file_touch(path, NULL);
+    mem_free(path);
+    return reach > 0;
+}
+
 bool shelf_has_window(shelf *s, const shelf_key *key, unsigned reach) { return known(s, key, true) || look(s, key, reach); }
 
 /* Another process may have written it since the scan. */

@@ -46,8 +46,8 @@ bool shelf_known(shelf *s, const shelf_key *key);
 bool shelf_has(shelf *s, const shelf_key *key);
 /* By a look at the disk: another process may have deleted it. */
 bool shelf_there(shelf *s, const shelf_key *key);
-/* The same of a block's window part. */
-bool shelf_window_known(shelf *s, const shelf_key *key);
+/* The same of a block's window part. wanted: it will be needed soon, so that it is not to be swept now. */
+bool shelf_window_known(shelf *s, const shelf_key *key, bool wanted);
 bool shelf_has_window(shelf *s, const shelf_key *key, unsigned reach);
 /* The path of a block or window part; freed with mem_free. */
 char *shelf_path(const shelf *s, const shelf_key *key, unsigned reach, err *e);
@@ -86,10 +86,13 @@ shelf_stats shelf_get_stats(shelf *s);
 /* Deletes what was set aside, then blocks and tails of agents, least worth first, until at most that many bytes are left; and blocks whose parent is gone, window parts that
  * nobody needs (shelf_sweep) and remains of interrupted writes. Waits for who writes to the folder: *busy is set, and nothing done, when that takes seconds. */
 bool shelf_collect(shelf *s, uint64_t most, bool *busy, err *e);
-/* Deletes window parts that conversations have moved past, when many were written since the last time; now: in any case. Those that stay: before every end (a block on which none
- * builds, the last block of an agent) the windows of the last two places that have all of theirs, of the last one before every block on which several build, and what is behind
- * these. Nothing is done while others hold the folder. */
-bool shelf_sweep(shelf *s, bool now, err *e);
+/* Deletes window parts that conversations have moved past. Those that stay: before every end (a block on which none builds, the last block of an agent) the windows of the last two
+ * places that have all of theirs, of the last one before every block on which several build, and what is behind these; and what was written or wanted in the last `grace`
+ * seconds, for what needs it may not be on disk yet. Nothing is done while others hold the folder. */
+bool shelf_sweep(shelf *s, uint32_t grace, err *e);
+enum { SHELF_GRACE = 60 };
+/* Whether a good part of the window parts is new since the last time. */
+bool shelf_sweep_due(shelf *s);
 /* Of the chain that ends with head, how many blocks from the end on have their window parts. */
 size_t shelf_windows(shelf *s, const kv_name *head);
 /* How many blocks far the window part of a block is needed; 0: it has none. */

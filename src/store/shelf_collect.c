@@ -237,7 +237,7 @@ bool room_collect(shelf *s, uint64_t most, const shelf_file *spare, err *e) {
     ok = ok && shelf_scan(s, e) && take_list(s, &v, e) && collect_orphans(s, &v, e);
     s->others = s->others && !ok;
     free_victims(&v);
-    ok = ok && room_sweep(s, e);
+    ok = ok && room_sweep(s, SHELF_GRACE, e);
     if (ok && shelf_get_stats(s).bytes > most) ok = shelf_clear_bad(s, e) && shelf_scan(s, e);
     ok = ok && take_list(s, &v, e) && shelf_agents(s, take_agent, &v, e);
     if (ok && v.failed) ok = err_nomem(e, 0);

@@ -52,7 +52,7 @@ void room_leave(shelf *s);
 /* shelf_collect by who has the lock. spare: what is about to be written, or NULL. */
 bool room_collect(shelf *s, uint64_t most, const shelf_file *spare, err *e);
 /* shelf_sweep by who has the lock. */
-bool room_sweep(shelf *s, err *e);
+bool room_sweep(shelf *s, uint32_t grace, err *e);
 /* Deletes a file of blocks/ and counts it. */
 bool room_delete(shelf *s, const shelf_record *r, err *e);
 

@@ -29,46 +29,64 @@ static bool add_head(void *user, const char *path, bool pinned) {
     return true;
 }
 
-/* From an end upward: what is there until so many places were found whole. What is before the last of them is not needed for this end; what is after it may be a place
- * that is being written. */
-static void mark(sweep *x, const shelf_record *end, int places) {
-    const shelf *s = x->s;
-    uint32_t in_a_row = 0;
-    for (const shelf_record *r = end; r && places > 0; r = index_above(s, r)) {
-        const shelf_record *w = table_find(&s->windows, &r->key.name);
+static shelf_record *window_of(const shelf *s, const shelf_record *block) { return table_find(&s->windows, &block->key.name); }
+
+static void need(sweep *x, const shelf_record *window) { x->needed[window - x->s->windows.slots] = true; }
+
+/* From a block upward all that is there, until a place is whole: what comes before it may be a place that is being written. Returns the block above, or NULL. */
+static const shelf_record *need_place(sweep *x, const shelf_record *r) {
+    for (uint32_t in_a_row = 0; r; r = index_above(x->s, r)) {
+        const shelf_record *w = window_of(x->s, r);
         in_a_row = w ? in_a_row + 1 : 0;
-        if (w) x->needed[w - s->windows.slots] = true;
-        if (w && in_a_row >= w->reach) in_a_row = 0, places--;
+        if (w) need(x, w);
+        if (w && in_a_row >= w->reach) return index_above(x->s, r);
+    }
+    return NULL;
+}
+
+/* The place before the one that ends above this block: what follows it without a gap, for the two overlap then; otherwise the next that is whole. */
+static void need_one_before(sweep *x, const shelf_record *r) {
+    const shelf_record *start = NULL;
+    const bool overlaps = r && window_of(x->s, r);
+    for (uint32_t in_a_row = 0; r; r = index_above(x->s, r)) {
+        const shelf_record *w = window_of(x->s, r);
+        if (!w && overlaps) return;
+        in_a_row = w ? in_a_row + 1 : 0;
+        if (in_a_row == 1) start = r;
+        if (w && overlaps) need(x, w);
+        if (!w || in_a_row < w->reach) continue;
+        for (uint32_t i = 0; i < in_a_row; i++, start = index_above(x->s, start)) need(x, window_of(x->s, start));
+        return;
     }
 }
 
 /* An end keeps two places: its own, and the one before, which is where its last prompt ended. An answer may be made again, and the thoughts in it are often not part of the next
- * prompt. Under the lock. */
-enum { PLACES = 2 };
-
-static void mark_all(sweep *x) {
+ * prompt. Where conversations part one will do. Under the lock. */
+static void need_all(sweep *x) {
     const shelf *s = x->s;
     for (size_t i = 0; i < s->table.n_slots; i++) {
         const shelf_record *up = s->table.slots[i].bytes ? index_above(s, &s->table.slots[i]) : NULL;
         if (up) x->children[up - s->table.slots]++;
     }
     for (size_t i = 0; i < s->table.n_slots; i++) {
-        if (s->table.slots[i].bytes && x->children[i] != 1) mark(x, &s->table.slots[i], x->children[i] ? 1 : PLACES);
+        if (!s->table.slots[i].bytes || x->children[i] == 1) continue;
+        const shelf_record *above = need_place(x, &s->table.slots[i]);
+        if (!x->children[i]) need_one_before(x, above);
     }
-    for (size_t i = 0; i < x->n_heads; i++) mark(x, table_find(&s->table, &x->heads[i]), PLACES);
+    for (size_t i = 0; i < x->n_heads; i++) need_one_before(x, need_place(x, table_find(&s->table, &x->heads[i])));
 }
 
-/* Copies of the records of all that is not needed. */
-static shelf_record *list_others(const sweep *x, size_t *n, err *e) {
+/* Copies of the records of all that is not needed, nor was wanted since. */
+static shelf_record *list_others(const sweep *x, uint32_t since, size_t *n, err *e) {
     const shelf_table *t = &x->s->windows;
     shelf_record *list = mem_alloc(t->n + 1, sizeof *list, e);
     *n = 0;
     for (size_t i = 0; list && i < t->n_slots; i++)
-        if (t->slots[i].bytes && !x->needed[i]) list[(*n)++] = t->slots[i];
+        if (t->slots[i].bytes && !x->needed[i] && t->slots[i].used < since) list[(*n)++] = t->slots[i];
     return list;
 }
 
-bool room_sweep(shelf *s, err *e) {
+bool room_sweep(shelf *s, uint32_t grace, err *e) {
     sweep x = {.s = s};
     size_t n = 0;
     if (shelf_get_stats(s).windows == 0) return true;
@@ -78,8 +96,8 @@ bool room_sweep(shelf *s, err *e) {
     x.children = ok ? mem_zalloc(s->table.n_slots + 1, sizeof *x.children, e) : NULL;
     x.needed = ok ? mem_zalloc(s->windows.n_slots + 1, sizeof *x.needed, e) : NULL;
     ok = x.children && x.needed;
-    if (ok) mark_all(&x);
-    shelf_record *list = ok ? list_others(&x, &n, e) : NULL;
+    if (ok) need_all(&x);
+    shelf_record *list = ok ? list_others(&x, shelf_now() + 1 - grace, &n, e) : NULL;
     s->since_sweep = 0;
     pthread_mutex_unlock(&s->lock);
     ok = list != NULL;
@@ -89,23 +107,22 @@ bool room_sweep(shelf *s, err *e) {
 }
 
 /* Looking through all of them is worth it when a good part of them is new. */
-static bool is_due(shelf *s) {
+bool shelf_sweep_due(shelf *s) {
     pthread_mutex_lock(&s->lock);
     bool due = s->since_sweep >= 4 && 4 * s->since_sweep >= s->windows.n && 64 * s->since_sweep >= s->stats.agents;
     pthread_mutex_unlock(&s->lock);
     return due;
 }
 
-bool shelf_sweep(shelf *s, bool now, err *e) {
+bool shelf_sweep(shelf *s, uint32_t grace, err *e) {
     err why = {0};
-    if (!now && !is_due(s)) return true;
     if (!room_enter(s, &why)) {
         if (why.code != HEARTH_OK && e) *e = why;
         return why.code == HEARTH_OK;
     }
     bool ok = !s->others || shelf_scan(s, e);
     s->others = s->others && !ok;
-    ok = ok && room_sweep(s, e);
+    ok = ok && room_sweep(s, grace, e);
     room_leave(s);
     return ok;
 }

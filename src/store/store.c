@@ -76,7 +76,7 @@ static bool write_block(store *s, kv_block *b, bool *there, err *e) {
 static bool write_window(store *s, kv_block *b, err *e) {
     const shelf_key key = key_of(b);
     bool there;
-    if (shelf_window_known(s->shelf, &key)) return true;
+    if (shelf_window_known(s->shelf, &key, true)) return true;
     return write_block(s, b, &there, e) && (!there || write_one(s, b, true, &there, e));
 }
 
@@ -213,7 +213,7 @@ static void *writer_main(void *arg) {
         if (write_job(s, j, &why)) went_well(s, j);
         else went_wrong(s, &why);
         /* A disk that fails tells who writes. */
-        if (sweeps && why.code == HEARTH_OK) shelf_sweep(s->shelf, false, NULL);
+        if (sweeps && why.code == HEARTH_OK && shelf_sweep_due(s->shelf)) shelf_sweep(s->shelf, SHELF_GRACE, NULL);
         pthread_mutex_lock(&s->lock);
     }
     pthread_mutex_unlock(&s->lock);
@@ -262,11 +262,11 @@ void store_put_place(store *s, const kv_seq *seq, size_t length) {
     /* Only all of them are of use. */
     for (size_t i = kv_window_kept(s->layout, length); i < end; i++) {
         const shelf_key key = is_full_block(seq->held[i]) ? key_of(seq->held[i]) : (shelf_key){0};
-        if (!is_full_block(seq->held[i]) || (!shelf_window_known(s->shelf, &key) && !kv_block_has_window(s->cache, seq->held[i]))) return;
+        if (!is_full_block(seq->held[i]) || (!shelf_window_known(s->shelf, &key, false) && !kv_block_has_window(s->cache, seq->held[i]))) return;
     }
     for (size_t i = kv_window_kept(s->layout, length); i < end; i++) {
         const shelf_key key = key_of(seq->held[i]);
-        if (!shelf_window_known(s->shelf, &key) && !put(s, seq->held[i], true)) return;
+        if (!shelf_window_known(s->shelf, &key, true) && !put(s, seq->held[i], true)) return;
     }
 }
 

@@ -6,7 +6,7 @@
 #define XXH_STATIC_LINKING_ONLY /* the state on the stack */
 #include <xxhash.h>
 
-enum { HEADER_LIMIT = 100 << 20 }; /* what the format's reference reader allows */
+enum { HEADER_LIMIT = 100000000 }; /* what the format's reference reader allows */
 
 /* ---- making a header ---- */
 
@@ -47,6 +47,7 @@ bool tensor_end(tensor_header *h, err *e) {
     while (h->text.len % TENSOR_ALIGN)
         if (!buf_addc(&h->text, ' ', e)) return false;
     uint64_t n = h->text.len - 8;
+    if (n > HEADER_LIMIT) return err_set(e, HEARTH_LIMIT, "its header would be longer than the format allows");
     memcpy(h->text.data, &n, sizeof n);
     return true;
 }

@@ -1,6 +1,8 @@
 /* Agents on every architecture of the models kit and every type of keys and values: after restarts greedy text goes on bit for bit as if there had been none. */
 #include "tools/support.h"
 
+#include <dirent.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "hearth.h"
@@ -133,7 +135,95 @@ static void windows_come_and_go(void **state) {
     }
 }
 
+static void check_same(hearth_session *a, hearth_session *b, size_t vocab, const char *what) {
+    size_t n = hearth_session_length(a);
+    assert_int_equal(hearth_session_length(b), n);
+    if (memcmp(hearth_session_tokens(a), hearth_session_tokens(b), n * sizeof(int32_t)) != 0) fail_msg("%s: another text", what);
+    if (memcmp(hearth_session_logits(a), hearth_session_logits(b), vocab * sizeof(float)) != 0) fail_msg("%s: other logits", what);
+}
+
+static hearth_session *open_session(hearth_engine *en, const char *name) {
+    err e = {0};
+    hearth_session *s = hearth_session_open(en, name, NULL, &e);
+    if (!s) fail_msg("%s", e.text);
+    return s;
+}
+
+/* The files of a store whose names have that in them, which are then as if written some minutes ago. */
+static uint64_t bytes_of(const char *folder, const char *part) {
+    DIR *d = opendir(folder);
+    uint64_t n = 0;
+    for (struct dirent *x; d && (x = readdir(d)) != NULL;) {
+        char path[1500];
+        struct stat st;
+        if (x->d_name[0] == '.' || snprintf(path, sizeof path, "%s/%s", folder, x->d_name) >= (int)sizeof path || stat(path, &st) != 0) continue;
+        if (S_ISDIR(st.st_mode)) n += bytes_of(path, part);
+        else if (strstr(x->d_name, part)) n += (uint64_t)st.st_size, file_set_time(path, ((int64_t)st.st_mtime - 300) * 1000000000, NULL);
+    }
+    if (d) closedir(d);
+    return n;
+}
+
+/* Conversations of many windows, of which the disk has only the last: a restart before every turn, a fork, a rewind into what is not there any more. */
+static void windows_on_disk(void **state) {
+    (void)state;
+    need_kit();
+    static const char *const windowed[] = {"gemma2", "gemma3", "gpt-oss"}, *const types[] = {NULL, "q8_0", "q4_0"};
+    enum { TURNS = 8 };
+    for (int i = 0; i < 9; i++) {
+        err e = {0};
+        const way w = {.kv_type = types[i % 3]};
+        const char *name = windowed[i / 3];
+        char folder[400];
+        snprintf(folder, sizeof folder, "%s/disk-%d", temp_dir(), i);
+        hearth_engine *plain = open_engine(name, w, NULL, HEARTH_AUTO);
+        size_t vocab = (size_t)hearth_engine_info(plain).n_vocab;
+        hearth_session *s = hearth_session_new(plain, &e), *t;
+        hearth_kv_stats k = {0};
+        for (int turn = 0; turn < TURNS; turn++) {
+            do_step(plain, s, turn % 2 ? 3 : 0);
+            hearth_engine *later = open_engine(name, w, folder, HEARTH_AUTO);
+            t = open_session(later, "a");
+            do_step(later, t, turn % 2 ? 3 : 0);
+            check_same(s, t, vocab, name);
+            k = hearth_engine_kv(later);
+            /* All that was said before but the last token. */
+            if (turn) assert_true(k.tokens_loaded + 64 >= hearth_session_length(s) - (size_t)(turn % 2 ? 104 : 110));
+            hearth_session_free(t);
+            hearth_engine_close(later);
+            bytes_of(folder, "-w");
+        }
+        uint64_t all = bytes_of(folder, ".safetensors"), windows = bytes_of(folder, "-w");
+        const uint64_t whole = hearth_session_length(s) * hearth_engine_info(plain).kv_bytes_per_token;
+        print_message("# %s, %s: %zu tokens, %lu bytes of keys and values, %lu on disk, %lu of them window parts\n", name, types[i % 3] ? types[i % 3] : "-", hearth_session_length(s),
+                      (unsigned long)whole, (unsigned long)all, (unsigned long)windows);
+        assert_true(windows > 0 && all < whole * 7 / 8);
+
+        hearth_engine *later = open_engine(name, w, folder, HEARTH_AUTO);
+        if (!hearth_agent_fork(later, "a", "b", NULL, &e)) fail_msg("%s", e.text);
+        hearth_session *f = hearth_session_fork(s, &e);
+        t = open_session(later, "b");
+        do_step(plain, f, 2), do_step(later, t, 2);
+        check_same(f, t, vocab, "a fork");
+        hearth_session_free(f), hearth_session_free(t);
+        t = open_session(later, "a");
+        if (!hearth_session_rewind(s, 400, &e) || !hearth_session_rewind(t, 400, &e)) fail_msg("%s", e.text);
+        do_step(plain, s, 1), do_step(later, t, 1);
+        check_same(s, t, vocab, "a rewind");
+        hearth_session_free(t);
+        hearth_engine_close(later);
+        later = open_engine(name, w, folder, HEARTH_AUTO);
+        t = open_session(later, "a");
+        do_step(plain, s, 3), do_step(later, t, 3);
+        check_same(s, t, vocab, "a rewound agent");
+        k = hearth_engine_kv(later);
+        assert_true(k.damaged == 0 && k.failures == 0);
+        hearth_session_free(s), hearth_session_free(t);
+        hearth_engine_close(plain), hearth_engine_close(later);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(goes_on_after_restarts), cmocka_unit_test(windows_come_and_go)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(goes_on_after_restarts), cmocka_unit_test(windows_come_and_go), cmocka_unit_test(windows_on_disk)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,8 +23,13 @@ static inline void take_warning(void *user, const char *sentence) {
     snprintf(h->warning, sizeof h->warning, "%s", sentence);
 }
 
+/* What every house is opened with: small_layout or windowed_layout. */
+static kv_layout (*house_layout)(void) = small_layout;
+
+static inline bool is_windowed(void) { return house_layout == windowed_layout; }
+
 static inline bool open_house_with(house *h, const char *folder, uint64_t disk, uint64_t memory, err *e) {
-    *h = (house){.layout = small_layout()};
+    *h = (house){.layout = house_layout()};
     h->cache = kv_cache_new(&h->layout, memory, e);
     store_options o = {.folder = folder, .disk = disk, .queue_bytes = memory / 4, .warn = take_warning, .warn_user = h, .retry_seconds = 0.01};
     h->store = h->cache ? store_open(&o, h->cache, &h->layout, "0123456789abcdef", e) : NULL;
@@ -47,6 +52,13 @@ static inline int make_base(void **state) {
     (void)state;
     base_dir = mkdtemp(base) ? base : temp_dir();
     return 0;
+}
+
+/* For the same tests once more, with a windowed layer. */
+static inline int make_windowed_base(void **state) {
+    house_layout = windowed_layout;
+    strcpy(base + strlen(base) - 6, "XXXXXX");
+    return make_base(state);
 }
 
 static inline int remove_base(void **state) {
@@ -78,6 +90,8 @@ static inline size_t say(house *h, talk *t, int who, size_t n, uint32_t seed) {
     const kv_source from = store_source(&loader);
     size_t before = t->kv.n_sealed, found = append_with(t, tokens, n, seed, &from);
     for (size_t i = before; i < t->kv.n_sealed; i++) store_put(h->store, t->kv.held[i]);
+    store_put_place(h->store, &t->kv, t->kv.found);
+    store_put_place(h->store, &t->kv, t->kv.asked);
     return found;
 }
 
@@ -96,6 +110,7 @@ static inline bool save(house *h, talk *t, const char *name, const char *tenant,
         return false;
     }
     memcpy(a.tokens, t->tokens, t->n * sizeof *a.tokens);
+    store_put_place(h->store, &t->kv, t->n);
     if (a.n_tail) kv_pack(&t->kv, t->n / KV_BLOCK, a.n_tail, a.tail);
     return store_save(h->store, &a, e);
 }
@@ -109,6 +124,7 @@ static inline size_t restore(house *h, talk *t, const char *name, const char *te
     start_talk(h, t, tenant);
     if (!store_take(h->store, name, tag, &a, &lock, e)) return 0;
     t->n = a.n_tokens;
+    t->seed = seed;
     if (t->n) memcpy(t->tokens, a.tokens, t->n * sizeof *a.tokens);
     for (size_t i = 0; i < t->n; i++)
         if (t->tokens[i] != token_at(who, i)) fail_msg("token %zu of %s is not what was said", i, name);

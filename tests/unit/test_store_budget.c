@@ -279,5 +279,10 @@ int main(void) {
         cmocka_unit_test(a_text_larger_than_the_budget_keeps_its_start),
         cmocka_unit_test(a_full_disk_is_borne),
     };
-    return cmocka_run_group_tests(tests, make_base, remove_base);
+    const struct CMUnitTest windowed[] = {
+        cmocka_unit_test(traffic_stays_within_both_budgets),
+        cmocka_unit_test(processes_share_one_budget),
+        cmocka_unit_test(a_full_disk_is_borne),
+    };
+    return cmocka_run_group_tests(tests, make_base, remove_base) + cmocka_run_group_tests(windowed, make_windowed_base, remove_base);
 }

@@ -47,7 +47,7 @@ CLI_OBJ  := $(CLI_SRC:%.c=$(BUILD)/%.o)
 TEST_SRC := $(wildcard tests/unit/test_*.c tests/conformance/test_*.c)
 TESTS    := $(TEST_SRC:%.c=$(BUILD)/%)
 
-.PHONY: all run test clients fuzz soak asan ubsan tsan install deps clean help tests
+.PHONY: all run test clients fuzz soak bench-server asan ubsan tsan install deps clean help tests
 all: $(BUILD)/hearth $(BUILD)/libhearth.a $(BUILD)/libhearth.so $(BUILD)/hearth.pc
 
 help:
@@ -58,6 +58,7 @@ help:
 	@echo 'make clients    real API clients and a browser against the server (needs npm; Chromium if there)'
 	@echo 'make fuzz       each fuzz target for FUZZ_SECONDS (now $(FUZZ_SECONDS)); needs clang and its fuzzer library'
 	@echo 'make soak       many clients, good and bad, for SOAK_SECONDS (now $(SOAK_SECONDS)) against a server'
+	@echo 'make bench-server  build/bench-server: what the users of a running server feel (--help tells more)'
 	@echo 'make install    to PREFIX (now $(PREFIX)), below DESTDIR'
 	@echo 'make deps       only install the Debian packages that are missing'
 	@echo 'make clean      delete $(BUILD)'
@@ -127,6 +128,10 @@ $(BUILD)/soak: $(BUILD)/tests/soak/soak.o $(BUILD)/tests/soak/client.o $(LIB_OBJ
 	$(CC) $(LDFLAGS) $^ $(LDLIBS) -o $@
 soak: $(BUILD)/hearth $(BUILD)/soak
 	@$(BUILD)/soak $(BUILD)/hearth $(SOAK_SECONDS) $(SOAK_CLIENTS) --store off --kv-memory 64M
+
+$(BUILD)/bench-server: $(BUILD)/bench/server.o $(BUILD)/bench/chat.o $(BUILD)/src/cli/options.o $(LIB_OBJ)
+	$(CC) $(LDFLAGS) $^ $(LDLIBS) -lcurl -o $@
+bench-server: $(BUILD)/bench-server
 
 asan:
 	@$(MAKE) --no-print-directory test BUILD=build/asan OPT='-O1 -g' SANITIZE='-fsanitize=address -fno-omit-frame-pointer'

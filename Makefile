@@ -57,7 +57,7 @@ help:
 	@echo 'make asan       the tests under the address sanitizer (ubsan, tsan: undefined, thread)'
 	@echo 'make clients    real API clients and a browser against the server (needs npm; Chromium if there)'
 	@echo 'make fuzz       each fuzz target for FUZZ_SECONDS (now $(FUZZ_SECONDS)); needs clang and its fuzzer library'
-	@echo 'make soak       many clients, good and bad, for SOAK_SECONDS (now $(SOAK_SECONDS)) against a server'
+	@echo 'make soak       many clients, good and bad, for SOAK_SECONDS (now $(SOAK_SECONDS)) against a server; then again with kill -9'
 	@echo 'make bench-server  build/bench-server: what the users of a running server feel (--help tells more)'
 	@echo 'make install    to PREFIX (now $(PREFIX)), below DESTDIR'
 	@echo 'make deps       only install the Debian packages that are missing'
@@ -93,6 +93,9 @@ $(BUILD)/hearth.pc: tools/hearth.pc.in Makefile include/hearth.h
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/tests/tools/support.o $(SERVER_OBJ) $(LIB_OBJ)
 	$(CC) $(LDFLAGS) $^ $(LDLIBS) $(HTTP_LIBS) -lcmocka -o $@
 
+# It has clients in common with the soak test.
+$(BUILD)/tests/unit/test_server_kill: $(BUILD)/tests/soak/client.o $(BUILD)/tests/soak/server.o $(BUILD)/tests/soak/talker.o
+
 tests: $(TESTS)
 
 deps:
@@ -124,10 +127,16 @@ fuzz:
 
 SOAK_SECONDS ?= 60
 SOAK_CLIENTS ?= 64
-$(BUILD)/soak: $(BUILD)/tests/soak/soak.o $(BUILD)/tests/soak/client.o $(LIB_OBJ)
+SOAK_KILLS   ?= 6
+SOAK_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/soak/*.c))
+$(BUILD)/soak: $(SOAK_OBJ) $(LIB_OBJ)
 	$(CC) $(LDFLAGS) $^ $(LDLIBS) -o $@
+# First on a store of its own, then with kill -9 and a restart SOAK_KILLS times on another.
 soak: $(BUILD)/hearth $(BUILD)/soak
-	@$(BUILD)/soak $(BUILD)/hearth $(SOAK_SECONDS) $(SOAK_CLIENTS) --store off --kv-memory 64M
+	@rm -rf $(BUILD)/soak-store
+	@$(BUILD)/soak $(BUILD)/hearth $(SOAK_SECONDS) $(SOAK_CLIENTS) --store-dir $(BUILD)/soak-store --kv-memory 64M
+	@rm -rf $(BUILD)/soak-store
+	@$(BUILD)/soak $(BUILD)/hearth $(SOAK_SECONDS) $(SOAK_CLIENTS) --kills $(SOAK_KILLS)
 
 $(BUILD)/bench-server: $(BUILD)/bench/server.o $(BUILD)/bench/chat.o $(BUILD)/src/cli/options.o $(LIB_OBJ)
 	$(CC) $(LDFLAGS) $^ $(LDLIBS) -lcurl -o $@

@@ -262,7 +262,7 @@ int main(int argc, char **argv) {
     bench b = {.server = {.key = "", .model = "", .word = -1}, .chats = 0, .tokens = 0, .prompt = 64, .max_stall = 100};
     const cli_option options[] = {
         {"--chats", 'n', CLI_INT, &b.chats, "N", "at once (default 8; with --join 4)", 1, MOST_CHATS},
-        {"--tokens", 0, CLI_INT, &b.tokens, "N", "of each answer (default 64; with --join 4000, of which only those until the prompt is read are waited for)", 2, 1e6},
+        {"--tokens", 0, CLI_INT, &b.tokens, "N", "of each answer (default 128; with --join 4000, of which only those until the prompt is read are waited for)", 2, 1e6},
         {"--prompt", 0, CLI_INT, &b.prompt, "N", "tokens of each prompt, about (default 64)", 1, 1e6},
         {"--ratio", 0, CLI_FLOAT, &b.ratio, "X", "fail unless all together decode X times as fast as one (default 0)", 0, 1e6},
         {"--join", 0, CLI_INT, &b.join, "N", "measure the pauses while a prompt of so many tokens joins", 1, 1e7},
@@ -277,7 +277,7 @@ int main(int argc, char **argv) {
     int status;
     if (cli_parse(&spec, argc, argv, &b.server.url, &status) < 0) return status;
     if (!b.chats) b.chats = b.join ? 4 : 8;
-    if (!b.tokens) b.tokens = b.join ? 4000 : 64;
+    if (!b.tokens) b.tokens = b.join ? 4000 : 128;
     setvbuf(stdout, NULL, _IOLBF, 0);
     curl_global_init(CURL_GLOBAL_DEFAULT);
     b.server.word = chat_find_word(&b.server);

@@ -1,7 +1,7 @@
 #include "engine/scheduler.h"
 
-/* The first chunk, before anything was measured, and the smallest: prompts always move on. */
-enum { FIRST_CHUNK = 32, LEAST_CHUNK = 8 };
+/* The first chunk, before anything was measured, and the smallest: prompts always move on, however long the streams' own pass takes. Fewer tokens hardly make a pass shorter. */
+enum { FIRST_CHUNK = 32, LEAST_CHUNK = 4 };
 /* Passes vary; this part of the limit is aimed at. */
 static const double AIM = 0.75;
 

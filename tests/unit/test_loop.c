@@ -67,7 +67,7 @@ static void test_chunks_keep_the_pace(void **state) {
             double depth = 1 + (double)(60000 - left) / 20000;
             double ns = base + each * depth * items[1].share * (0.95 + 0.1 * rng_double(&seed));
             /* A pass of the smallest chunk may be too long on a slow machine; then nothing can be done. */
-            late += ns > limit && items[1].share > 8 && passes > 3;
+            late += ns > limit && items[1].share > 4 && passes > 3;
             scheduler_measure(&s, 2, items[1].share, (uint64_t)ns);
             if (passes % 7 == 0) scheduler_measure(&s, 2, 0, (uint64_t)base);
             left -= (size_t)items[1].share;

@@ -34,28 +34,6 @@ bool sampling_take_agent(sampling *s, api *a, const http_request *r, bool make, 
     return result == AGENTS_OK || s->agent_only_asked || refuse_agent(f, result, &e);
 }
 
-static void free_messages(void *user) { json_decref(user); }
-
-static char *make_note(void *user, const char *text, size_t len, size_t *note_len) {
-    json_t *messages = user;
-    json_t *reply = json_pack("{s:s, s:o}", "role", "assistant", "content", text_json(text, len));
-    char *dumped = json_array_append_new(messages, reply) == 0 ? json_dumps(messages, JSON_COMPACT) : NULL;
-    *note_len = dumped ? strlen(dumped) : 0;
-    char *note = dumped ? mem_strndup(dumped, *note_len, NULL) : NULL;
-    free(dumped);
-    if (!note) *note_len = 0;
-    return note;
-}
-
-bool sampling_keep(sampling *s, const json_t *messages, refusal *f) {
-    if (!s->turn) return true;
-    /* A copy, because another thread reads it. */
-    json_t *copy = json_deep_copy(messages);
-    if (!copy) return err_nomem(&f->e, 0);
-    agent_turn_keep(s->turn, make_note, copy, free_messages);
-    return true;
-}
-
 bool sampling_saved(sampling *s, http_request *r, uint64_t timeout_ns) {
     err e = {0};
     if (!s->turn || s->agent_only_asked) return true;
@@ -66,14 +44,6 @@ bool sampling_saved(sampling *s, http_request *r, uint64_t timeout_ns) {
 
 void sampling_settle(sampling *s, http_request *r) {
     while (!sampling_saved(s, r, LOOK_NS) && !http_gone(r)) {}
-}
-
-json_t *agent_messages(const agent_record *record, refusal *f) {
-    json_t *messages = record->note_len ? json_loadb(record->note, record->note_len, JSON_ALLOW_NUL, NULL) : record->n_tokens ? NULL : json_array();
-    if (json_is_array(messages)) return messages;
-    json_decref(messages);
-    refuse(f, "", "The agent was made without messages, so that it can only be asked with all of them.");
-    return NULL;
 }
 
 /* ---- agents as JSON ---- */
@@ -107,7 +77,7 @@ static json_t *agent_json(const api *a, const agent_info *i, bool with_messages)
                              i->this_model ? a->o.model : r->model, "created", (json_int_t)r->created, "last_used", (json_int_t)r->used, "tokens",
                              (json_int_t)r->n_tokens, "bytes", (json_int_t)i->bytes, "tier", tiers[i->tier], "pinned", (int)i->pinned, "running", (int)i->running,
                              "hits", (json_int_t)r->hits, "title", title_of(messages));
-    if (with_messages && json) json_object_set(json, "messages", messages);
+    if (with_messages && json) json_object_set_new(json, "messages", messages_shown(messages));
     json_decref(messages);
     return json;
 }
@@ -231,7 +201,7 @@ static bool tokens_of(const api *a, const agent_record *record, const json_t *me
     if (n == 0) return true;
     json_t *first = json_array();
     for (size_t i = 0; i < n; i++) json_array_append(first, json_array_get(messages, i));
-    json_t *normal = messages_from_openai(first, f);
+    json_t *written = messages_written(first), *normal = written ? messages_from_openai(written, f) : NULL;
     json_t *variables = normal ? json_pack("{s:O, s:b}", "messages", normal, "add_generation_prompt", 0) : NULL;
     token_run run = {.known = record};
     bool ok = variables && text_render(a, variables, false, &run, f);
@@ -241,6 +211,7 @@ static bool tokens_of(const api *a, const agent_record *record, const json_t *me
     mem_free(run.ids);
     json_decref(variables);
     json_decref(normal);
+    json_decref(written);
     json_decref(first);
     return ok;
 }

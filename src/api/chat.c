@@ -12,7 +12,7 @@ typedef struct chat {
     const json_t *messages, *tools, *tool_choice, *stream_options, *template_variables, *modalities;
     const char *model, *reasoning_effort, *service_tier, *verbosity;
     char agent[80];        /* messages are only those that are new to it; "": all are given */
-    json_t *all;           /* messages, the agent's and the new ones; owned */
+    json_t *all, *written; /* messages, the agent's and the new ones, to be kept; and as they are rendered. Owned */
     int64_t max_tokens, max_completion_tokens, top_logprobs;
     bool stream, logprobs, store, parallel_calls, include_usage, use_tools;
     loop_ticket *ticket;
@@ -34,6 +34,7 @@ static void chat_free(chat *c) {
     mem_free(c->greeted);
     sampling_free(&c->s);
     json_decref(c->all);
+    json_decref(c->written);
     json_decref(c->body);
     mem_free(c);
 }
@@ -131,16 +132,19 @@ static bool read_chat(chat *c, const http_request *r, refusal *f) {
 static bool join_messages(chat *c, refusal *f) {
     if (!c->agent[0]) {
         c->all = json_incref((json_t *)c->messages);
+        c->written = json_incref((json_t *)c->messages);
         return true;
     }
     if (!json_is_array(c->messages)) return refuse(f, "messages", "'messages' must be an array with at least one message.");
     c->all = agent_messages(agent_turn_before(c->s.turn), f);
-    return c->all && (json_array_extend(c->all, (json_t *)c->messages) == 0 || err_nomem(&f->e, 0));
+    if (!c->all) return false;
+    c->written = messages_written(c->all);
+    return (json_array_extend(c->all, (json_t *)c->messages) == 0 && json_array_extend(c->written, (json_t *)c->messages) == 0) || err_nomem(&f->e, 0);
 }
 
 static bool submit(chat *c, const http_request *r, refusal *f) {
     if (!sampling_take_agent(&c->s, c->a, r, !c->agent[0], f) || !join_messages(c, f)) return false;
-    json_t *messages = messages_from_openai(c->all, f);
+    json_t *messages = messages_from_openai(c->written, f);
     if (!messages) return false;
     if (c->use_tools && !template_has_tools(c->a)) {
         json_t *as_text = tools_as_text(messages, c->tools, f);
@@ -153,8 +157,11 @@ static bool submit(chat *c, const http_request *r, refusal *f) {
     token_run prompt = {.known = c->s.turn ? agent_turn_before(c->s.turn) : NULL};
     bool ok = thinking_variables(c->a, variables, c->reasoning_effort, -1) ||
               refuse_with(f, 400, "unsupported_value", "reasoning_effort", "'reasoning_effort' cannot be '%.20s' with this model.", c->reasoning_effort);
-    ok = ok && sampling_keep(&c->s, c->all, f) && text_render(c->a, variables, c->s.grammar != NULL, &prompt, f) && (c->ticket = sampling_submit(&c->s, c->a, &prompt, f));
+    ok = ok && text_render(c->a, variables, c->s.grammar != NULL, &prompt, f);
     c->in_thought = prompt.in_thought;
+    answer_form form = {.in_thought = prompt.in_thought, .tools = c->use_tools, .one_call = !c->parallel_calls};
+    snprintf(form.calls, sizeof form.calls, "call_%s_0", c->id + strlen("chatcmpl-"));
+    ok = ok && sampling_keep(&c->s, c->a, c->all, &form, f) && (c->ticket = sampling_submit(&c->s, c->a, &prompt, f));
     mem_free(prompt.ids);
     json_decref(variables);
     return ok;

@@ -126,6 +126,23 @@ static void other_apis_have_agents_too(void **state) {
     json_decref(j);
     assert_int_equal(number("GET", "/v1/agents/writer", "", 200, "tokens"), tokens);
     expect("POST", "/v1/agents/writer/generate", "{\"messages\":[" USER("Hi") "]}", 400);
+    /* Responses, streamed and whole, with the conversation so far. */
+    j = ask_with("POST", "/v1/responses", "X-Agent: rosa\r\n", "{\"instructions\":\"Be kind.\",\"input\":\"Hello!\",\"max_output_tokens\":6,\"temperature\":0}", &status);
+    assert_int_equal(status, 200);
+    tokens = int_at(j, "usage.total_tokens");
+    assert_int_equal(number("GET", "/v1/agents/rosa", "", 200, "tokens"), tokens);
+    char body[300], remembered[64];
+    snprintf(body, sizeof body, "{\"instructions\":\"Be kind.\",\"input\":\"Why?\",\"max_output_tokens\":6,\"temperature\":0,\"session\":\"rosa\",\"stream\":true,\"previous_response_id\":\"%s\"}",
+             text_at(j, "id"));
+    json_decref(j);
+    buf events = stream("/v1/responses", body);
+    snprintf(remembered, sizeof remembered, "\"cached_tokens\":%d", tokens);
+    if (!strstr(events.data, remembered)) fail_msg("%s not in %s", remembered, events.data);
+    buf_free(&events);
+    m = messages_of("/v1/agents/rosa");
+    assert_int_equal(json_array_size(m), 5);
+    assert_string_equal(text_at(m, "3.content"), "Why?");
+    json_decref(m);
     /* The field 'user' names one too, where it can be had. */
     expect("POST", "/v1/completions", "{\"prompt\":\"Once\",\"max_tokens\":2,\"user\":\"umberto\"}", 200);
     expect("POST", "/v1/completions", "{\"prompt\":[\"A\",\"B\"],\"max_tokens\":2,\"user\":\"umberto\"}", 200);
@@ -142,6 +159,38 @@ static void other_apis_have_agents_too(void **state) {
     assert_int_equal(status, 400);
     assert_string_equal(text_at(j, "type"), "error");
     json_decref(j);
+}
+
+/* The calls of an answer are kept as the client saw them, and the agent goes on from the tokens that the model wrote. */
+static void calls_are_calls(void **state) {
+    (void)state;
+    int status;
+    static const char tools[] = "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"weather\",\"parameters\":{\"type\":\"object\",\"properties\":{\"city\":{\"enum\":[\"Rome\",\"Oslo\"]}},"
+                                "\"required\":[\"city\"],\"additionalProperties\":false}}}]";
+    char body[1200];
+    snprintf(body, sizeof body, "{\"messages\":[" USER("Weather?") "],%s,\"tool_choice\":\"required\",\"temperature\":0}", tools);
+    json_t *j = ask_with("POST", "/v1/chat/completions", "X-Agent: caller\r\n", body, &status);
+    assert_int_equal(status, 200);
+    json_t *m = messages_of("/v1/agents/caller");
+    assert_int_equal(json_array_size(m), 2);
+    assert_true(json_is_null(at(m, "1.content")));
+    assert_null(at(m, "1.written"));
+    assert_true(json_equal(at(m, "1.tool_calls"), at(j, "choices.0.message.tool_calls")));
+    snprintf(body, sizeof body, "{\"messages\":[{\"role\":\"tool\",\"tool_call_id\":\"%s\",\"content\":\"sunny\"}],%s,\"tool_choice\":\"none\"" REST "}", text_at(m, "1.tool_calls.0.id"), tools);
+    int before = number("GET", "/v1/agents/caller", "", 200, "tokens");
+    json_decref(j);
+    j = ask_with("POST", "/v1/agents/caller/generate", NULL, body, &status);
+    if (status != 200) fail_msg("%s", json_dumps(j, 0));
+    assert_true(int_at(j, "usage.prompt_tokens_details.cached_tokens") >= before);
+    json_decref(j);
+    json_decref(m);
+    m = messages_of("/v1/agents/caller");
+    assert_int_equal(json_array_size(m), 4);
+    assert_string_equal(text_at(m, "1.tool_calls.0.function.name"), "weather"); /* still */
+    json_decref(m);
+    expect("POST", "/v1/agents/caller/rewind", "{\"messages\":2}", 200);
+    /* Nobody else may say what was written. */
+    expect("POST", "/v1/agents/caller/generate", "{\"messages\":[{\"role\":\"user\",\"content\":\"x\",\"written\":\"y\"}]}", 400);
 }
 
 static void forks_and_rewinds(void **state) {
@@ -365,6 +414,7 @@ static void without_a_store(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chats_go_on),           cmocka_unit_test(other_apis_have_agents_too), cmocka_unit_test(forks_and_rewinds),
+        cmocka_unit_test(calls_are_calls),
         cmocka_unit_test(pins_evicts_and_forgets), cmocka_unit_test(one_request_at_a_time),    cmocka_unit_test(leaving_changes_nothing),
         cmocka_unit_test(metrics_agree),         cmocka_unit_test(remembers_after_a_restart),  cmocka_unit_test(without_a_store),
     };

@@ -176,7 +176,7 @@ static void calls_are_calls(void **state) {
     assert_true(json_is_null(at(m, "1.content")));
     assert_null(at(m, "1.written"));
     assert_true(json_equal(at(m, "1.tool_calls"), at(j, "choices.0.message.tool_calls")));
-    snprintf(body, sizeof body, "{\"messages\":[{\"role\":\"tool\",\"tool_call_id\":\"%s\",\"content\":\"sunny\"}],%s,\"tool_choice\":\"none\"" REST "}", text_at(m, "1.tool_calls.0.id"), tools);
+    snprintf(body, sizeof body, "{\"messages\":[{\"role\":\"tool\",\"tool_call_id\":\"%s\",\"content\":\"sunny\"}],%s" REST "}", text_at(m, "1.tool_calls.0.id"), tools);
     int before = number("GET", "/v1/agents/caller", "", 200, "tokens");
     json_decref(j);
     j = ask_with("POST", "/v1/agents/caller/generate", NULL, body, &status);

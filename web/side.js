@@ -49,7 +49,7 @@ async function change(text, work) {
   } catch (problem) {
     actions.failed(problem);
   }
-  await syncAgents();
+  await syncAgents(true);
   actions.changed();
 }
 

@@ -110,29 +110,23 @@ static bool add_agent(void *user, const agent_info *i) {
     return json_array_append_new(l->list, agent_json(l->a, i, false)) == 0;
 }
 
-static int by_use(const void *a, const void *b) {
-    json_int_t x = json_integer_value(json_object_get(*(json_t *const *)a, "last_used")), y = json_integer_value(json_object_get(*(json_t *const *)b, "last_used"));
-    return (x < y) - (x > y);
-}
-
-/* The last used first. */
-static json_t *sorted(json_t *list) {
-    size_t n = json_array_size(list);
-    json_t **items = mem_alloc(n + 1, sizeof *items, NULL);
-    if (!items) return list;
-    for (size_t i = 0; i < n; i++) items[i] = json_incref(json_array_get(list, i));
-    qsort(items, n, sizeof *items, by_use);
-    json_array_clear(list);
-    for (size_t i = 0; i < n; i++) json_array_append_new(list, items[i]);
-    mem_free(items);
-    return list;
+/* ?limit=N&after=NAME. */
+static bool read_range(const http_request *r, agents_range *range, refusal *f) {
+    const char *limit = http_query(r, "limit");
+    char *end = NULL;
+    *range = (agents_range){.most = SIZE_MAX, .after = http_query(r, "after")};
+    if (!limit) return true;
+    range->most = strtoul(limit, &end, 10);
+    return (*limit >= '1' && *limit <= '9' && !*end) || refuse(f, "limit", "'limit' must be a whole number from 1 on.");
 }
 
 void route_agents(api *a, http_request *r) {
     refusal f = {0};
+    agents_range range;
+    bool more;
     agent_list l = {.a = a, .list = json_array()};
-    if (agents_list(a->agents, http_tenant(r), add_agent, &l, &f.e)) {
-        api_reply(a, r, 200, json_pack("{s:s, s:o}", "object", "list", "data", sorted(l.list)));
+    if (read_range(r, &range, &f) && agents_list(a->agents, http_tenant(r), &range, &more, add_agent, &l, &f.e)) {
+        api_reply(a, r, 200, json_pack("{s:s, s:o, s:b}", "object", "list", "data", l.list, "has_more", more));
         return;
     }
     json_decref(l.list);

@@ -161,6 +161,40 @@ static void other_apis_have_agents_too(void **state) {
     json_decref(j);
 }
 
+/* All at once or some at a time, the last used first. */
+static void lists_in_pieces(void **state) {
+    (void)state;
+    static const char *const names[] = {"p1", "p2", "p@3", "p 4", "p5"};
+    char body[60], path[100], after[80] = "", all[1000] = "", pieces[1000] = "";
+    for (size_t i = 0; i < 5; i++) {
+        snprintf(body, sizeof body, "{\"id\":\"%s\"}", names[i]);
+        expect("POST", "/v1/agents", body, 201);
+    }
+    int status;
+    json_t *j = ask_with("GET", "/v1/agents", NULL, "", &status);
+    assert_true(json_is_false(at(j, "has_more")));
+    size_t n = json_array_size(at(j, "data"));
+    for (size_t i = 0; i < n; i++) strcat(strcat(all, text_at(json_array_get(at(j, "data"), i), "id")), "|");
+    for (size_t i = 1; i < n; i++) assert_true(int_at(json_array_get(at(j, "data"), i - 1), "last_used") >= int_at(json_array_get(at(j, "data"), i), "last_used"));
+    json_decref(j);
+    for (bool more = true; more;) {
+        snprintf(path, sizeof path, "/v1/agents?limit=2%s%s", after[0] ? "&after=" : "", after);
+        j = ask_with("GET", path, NULL, "", &status);
+        assert_int_equal(status, 200);
+        size_t got = json_array_size(at(j, "data"));
+        assert_true(got == 2 || (got == 1 && n % 2));
+        for (size_t i = 0; i < got; i++) strcat(strcat(pieces, text_at(json_array_get(at(j, "data"), i), "id")), "|");
+        const char *last = text_at(json_array_get(at(j, "data"), got - 1), "id");
+        snprintf(after, sizeof after, "%s", strcmp(last, "p 4") == 0 ? "p%204" : strcmp(last, "p@3") == 0 ? "p%403" : last);
+        more = json_is_true(at(j, "has_more"));
+        json_decref(j);
+    }
+    assert_string_equal(pieces, all);
+    expect("GET", "/v1/agents?limit=0", "", 400);
+    expect("GET", "/v1/agents?limit=2x", "", 400);
+    expect("GET", "/v1/agents?after=nobody", "", 400);
+}
+
 /* The calls of an answer are kept as the client saw them, and the agent goes on from the tokens that the model wrote. */
 static void calls_are_calls(void **state) {
     (void)state;
@@ -414,7 +448,7 @@ static void without_a_store(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chats_go_on),           cmocka_unit_test(other_apis_have_agents_too), cmocka_unit_test(forks_and_rewinds),
-        cmocka_unit_test(calls_are_calls),
+        cmocka_unit_test(calls_are_calls),       cmocka_unit_test(lists_in_pieces),
         cmocka_unit_test(pins_evicts_and_forgets), cmocka_unit_test(one_request_at_a_time),    cmocka_unit_test(leaving_changes_nothing),
         cmocka_unit_test(metrics_agree),         cmocka_unit_test(remembers_after_a_restart),  cmocka_unit_test(without_a_store),
     };

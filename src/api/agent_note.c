@@ -9,11 +9,13 @@ typedef struct turn_note {
     json_t *messages;
     const thinking *thinks;
     answer_form form;
+    char *begun; /* what form.begun points at, or NULL */
 } turn_note;
 
 static void note_free(void *user) {
     turn_note *n = user;
     json_decref(n->messages);
+    mem_free(n->begun);
     mem_free(n);
 }
 
@@ -70,7 +72,11 @@ static json_t *reply_json(const turn_note *n, const char *text, size_t len) {
 
 static char *make_note(void *user, const char *text, size_t len, size_t *note_len) {
     turn_note *n = user;
-    char *dumped = json_array_append_new(n->messages, reply_json(n, text, len)) == 0 ? json_dumps(n->messages, JSON_COMPACT) : NULL;
+    buf whole = {0};
+    bool ok = buf_adds(&whole, n->begun ? n->begun : "", NULL) && buf_add(&whole, text, len, NULL) &&
+              json_array_append_new(n->messages, reply_json(n, whole.data, whole.len)) == 0;
+    char *dumped = ok ? json_dumps(n->messages, JSON_COMPACT) : NULL;
+    buf_free(&whole);
     *note_len = dumped ? strlen(dumped) : 0;
     char *note = dumped ? mem_strndup(dumped, *note_len, NULL) : NULL;
     free(dumped);
@@ -84,7 +90,9 @@ bool sampling_keep(sampling *s, const api *a, const json_t *messages, const answ
     if (!n) return false;
     /* A copy, because another thread reads it. */
     *n = (turn_note){.messages = json_deep_copy(messages), .thinks = a->thinks, .form = *form};
-    if (!n->messages) {
+    if (form->begun) n->begun = mem_strndup(form->begun, strlen(form->begun), &f->e);
+    n->form.begun = n->begun;
+    if (!n->messages || (form->begun && !n->begun)) {
         note_free(n);
         return err_nomem(&f->e, 0);
     }

@@ -113,6 +113,7 @@ typedef struct token_run {
     int32_t *ids;
     size_t n;
     const agent_record *known; /* set by who asks for a rendered prompt: where it goes on from, or NULL */
+    const char *begun; /* set by who asks for a rendered prompt: what there is of the answer already, or NULL */
     bool in_thought; /* of a rendered prompt: the answer begins inside a thought */
 } token_run;
 bool text_tokenize(const api *a, const char *text, size_t len, unsigned flags, token_run *out, refusal *f);
@@ -156,7 +157,8 @@ bool sampling_take_agent(sampling *s, api *a, const http_request *r, bool make, 
 /* How an answer is to be read. */
 typedef struct answer_form {
     bool in_thought, tools, one_call;
-    char calls[80]; /* what the ids of its calls begin with */
+    char calls[80];     /* what the ids of its calls begin with */
+    const char *begun;  /* what was there of it before, or NULL */
 } answer_form;
 /* What is kept with it: these messages and the answer, cut up as the client sees it. */
 bool sampling_keep(sampling *s, const api *a, const json_t *messages, const answer_form *form, refusal *f);

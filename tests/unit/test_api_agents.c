@@ -195,6 +195,32 @@ static void lists_in_pieces(void **state) {
     expect("GET", "/v1/agents?after=nobody", "", 400);
 }
 
+/* An answer that broke off goes on, and is one message of the agent's with what was there. */
+static void broken_answers_go_on(void **state) {
+    (void)state;
+    int status;
+#define CUT "{\"role\":\"assistant\",\"content\":\"I am a\"}"
+    json_t *j = ask_with("POST", "/v1/chat/completions", "X-Agent: cut\r\n", "{\"messages\":[" USER("Who are you?") "," CUT "],\"continue_final_message\":true" REST "}", &status);
+    assert_int_equal(status, 200);
+    json_t *m = messages_of("/v1/agents/cut");
+    char whole[400];
+    snprintf(whole, sizeof whole, "I am a%s", text_at(j, "choices.0.message.content"));
+    assert_int_equal(json_array_size(m), 2);
+    assert_string_equal(text_at(m, "1.content"), whole);
+    json_decref(m);
+    json_decref(j);
+    expect("POST", "/v1/chat/completions", "{\"messages\":[" USER("Hi") "],\"continue_final_message\":true}", 400);
+    expect("POST", "/v1/chat/completions", "{\"messages\":[" USER("Hi") "," CUT "],\"continue_final_message\":true,\"regex\":\"a\"}", 400);
+    /* The same tokens as asking for text to go on behind it. */
+    j = post("/apply-template", "{\"messages\":[" USER("Who are you?") "]}", &status);
+    json_t *body = json_pack("{s:s+, s:f, s:i}", "prompt", text_at(j, "prompt"), "I am a", "temperature", 0.0, "max_tokens", 12);
+    char *text = json_dumps(body, 0);
+    json_t *plain = post("/v1/completions", text, &status), *again = post("/v1/chat/completions", "{\"messages\":[" USER("Who are you?") "," CUT "],\"continue_final_message\":true" REST "}", &status);
+    assert_string_equal(text_at(plain, "choices.0.text"), text_at(again, "choices.0.message.content"));
+    free(text);
+    json_decref(body), json_decref(plain), json_decref(again), json_decref(j);
+}
+
 /* The calls of an answer are kept as the client saw them, and the agent goes on from the tokens that the model wrote. */
 static void calls_are_calls(void **state) {
     (void)state;
@@ -448,7 +474,7 @@ static void without_a_store(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chats_go_on),           cmocka_unit_test(other_apis_have_agents_too), cmocka_unit_test(forks_and_rewinds),
-        cmocka_unit_test(calls_are_calls),       cmocka_unit_test(lists_in_pieces),
+        cmocka_unit_test(broken_answers_go_on),  cmocka_unit_test(calls_are_calls),       cmocka_unit_test(lists_in_pieces),
         cmocka_unit_test(pins_evicts_and_forgets), cmocka_unit_test(one_request_at_a_time),    cmocka_unit_test(leaving_changes_nothing),
         cmocka_unit_test(metrics_agree),         cmocka_unit_test(remembers_after_a_restart),  cmocka_unit_test(without_a_store),
     };

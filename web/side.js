@@ -105,7 +105,7 @@ function detail(family) {
 // open: the branch that is open, when it is one of these.
 function row(family, open) {
   const tier = element("span", null, { class: `tier ${family.tier ?? "none"}${isBusy(family) ? " busy" : ""}`, "aria-hidden": "true" });
-  const line = element("span", [family.pinned ? icon("pin") : null, detail(family)], { class: "detail" });
+  const line = element("span", [family.pinned ? icon("pin") : null, element("span", detail(family))], { class: "detail" });
   const name = element("button", [tier, element("span", family.title, { class: "name" }), line], {
     type: "button", class: "entry", title: family.tier ? `${family.tier}: ${tiers[family.tier]}` : "The server does not keep this conversation", "aria-current": open ? "true" : null,
   });

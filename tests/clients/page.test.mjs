@@ -36,13 +36,16 @@ after(async () => {
 // Pictures for people to look at, light and dark, wide and narrow: build/pictures.
 const pictures = fileURLToPath(new URL("../../build/pictures/", import.meta.url));
 mkdirSync(pictures, { recursive: true });
-async function picture(name, { on = page, widths = [1200, 375] } = {}) {
+async function picture(name, { on = page, widths = [1200, 375], prepare = () => {} } = {}) {
   const had = on.viewport(), theme = await on.evaluate(() => document.documentElement.dataset.theme);
   const dress = (scheme) => on.evaluate((s) => { if (s) document.documentElement.dataset.theme = s; else delete document.documentElement.dataset.theme; }, scheme);
   for (const width of widths) {
     if (width !== had.width) await on.setViewport({ width, height: width > 600 ? 800 : 720 });
     for (const scheme of ["light", "dark"]) {
       await dress(scheme);
+      await prepare();
+      // What moves comes to rest, but for what never does.
+      await on.evaluate(() => Promise.allSettled(document.getAnimations().filter((a) => a.effect.getTiming().iterations !== Infinity).map((a) => a.finished)));
       await on.screenshot({ path: `${pictures}${name}-${width}-${scheme}.png` });
     }
   }
@@ -118,15 +121,15 @@ test("text of the model never becomes HTML", options, async () => {
   assert.ok(!/<img|<script|<i>|<b>|href="javascript/.test(html), html);
   assert.match(html, /<strong>b<\/strong>.*<ol><li>a<ul><li>b<\/li><\/ul>.*<li>d<\/li><\/ol>.*<td class="right">2<\/td>.*<blockquote><p>q<\/p><\/blockquote>.*type="checkbox"/s);
   assert.match(html, /href="https:\/\/example.org\/a_b_c".*snake_case_word/);
-  await page.evaluate(async () => {
+  const fill = () => page.evaluate(async () => {
     const { showMarkdown } = await import("./markdown.js");
-    const body = document.querySelector("article.assistant > .body"), had = [...body.childNodes];
+    const body = document.querySelector("article.assistant > .body");
     showMarkdown(body, "# A heading\n\nSome *words* and `code`, [a link](https://example.org/).\n\n```c\nint main(void) {\n    return 0; /* a line that is much longer than a narrow screen is wide, so that it must scroll and not stick out */\n}\n```\n\n" +
       "1. first\n   - inner\n2. second\n\n| name | number | a wide column of words |\n|--|--:|--|\n| one | 1 | text that goes on and on |\n\n> quoted\n\n- [x] done\n\n" + "averylongword".repeat(20));
-    window.undoMarkdown = () => { body.replaceChildren(...had); };
   });
-  await picture("markdown");
-  await page.evaluate(() => window.undoMarkdown());
+  await picture("markdown", { prepare: fill });
+  await page.reload();
+  await page.waitForSelector("article.assistant");
 });
 
 test("a growing text keeps the nodes that did not change; odd texts are quick", options, async () => {

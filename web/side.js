@@ -53,12 +53,18 @@ async function change(text, work) {
   actions.changed();
 }
 
+// The longest first: what another branch goes on from stays in memory as long as that one does.
+async function evict(family) {
+  const longest = family.branches.filter((b) => b.agent).sort((x, y) => y.agent.tokens - x.agent.tokens);
+  for (const b of longest) await act(b, "evict");
+}
+
 function entriesOf(family) {
   const b = family.newest, out = [];
   if (b.agent) {
     const pinned = family.pinned;
     out.push([pinned ? "Unpin" : "Pin", "pin", () => change(pinned ? "Unpinned." : "Pinned.", () => Promise.all(family.branches.filter((x) => x.agent).map((x) => act(x, "pin", { pinned: !pinned }))))]);
-    if (family.tier === "hot") out.push(["Move to disk", "disk", () => change("Moved to disk.", () => Promise.all(family.branches.filter((x) => x.agent?.tier === "hot").map((x) => act(x, "evict"))))]);
+    if (family.tier === "hot") out.push(["Move to disk", "disk", () => change("Moved to disk.", () => evict(family))]);
     out.push(["Fork", "branch", () => change("Forked.", async () => {
       const agent = await act(b, "fork", { id: "chat-" + Date.now().toString(36) });
       await syncAgents();

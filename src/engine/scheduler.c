@@ -1,11 +1,12 @@
 #include "engine/scheduler.h"
 
-/* The first chunk, before anything was measured. */
-enum { FIRST_CHUNK = 32 };
+/* The first chunk, before anything was measured; and the smallest: products take tokens by fours, so that fewer make a pass hardly shorter. */
+enum { FIRST_CHUNK = 32, LEAST_CHUNK = 4 };
 /* Passes vary; this part of the limit is aimed at. */
 static const double AIM = 0.75;
+static const double MOST_GROWTH = 1.25;
 /* Prompts always move on: where the streams' own pass leaves them less of the limit, or takes longer than all of it, they get this part of its time. */
-static const double LEAST_PART = 0.25;
+static const double LEAST_PART = 1.0 / 3;
 
 void scheduler_init(scheduler *s, int pass_tokens, uint64_t max_stall_ns) {
     *s = (scheduler){.pass_tokens = pass_tokens, .max_stall_ns = max_stall_ns, .chunk = FIRST_CHUNK, .most = FIRST_CHUNK};
@@ -30,7 +31,7 @@ static double chunk_beside(const scheduler *s, int n_decode) {
     if (time < least) time = least;
     double chunk = s->each_ns > 0 ? time / s->each_ns : FIRST_CHUNK;
     if (chunk > s->most) chunk = s->most;
-    return chunk < 1 ? 1 : chunk;
+    return chunk < LEAST_CHUNK ? LEAST_CHUNK : chunk;
 }
 
 /* The highest priority below `below` among the prompts that still lack tokens; false when there is none. */
@@ -95,7 +96,11 @@ void scheduler_measure(scheduler *s, int n_decode, int n_prompt, uint64_t ns) {
     if (n_prompt * 2 < (int)s->chunk && !late) return;
     double prompt_ns = (double)ns - scheduler_decode_ns(s, n_decode);
     if (prompt_ns < 0.1 * (double)ns) prompt_ns = 0.1 * (double)ns; /* hidden behind the streams; a tenth is noise */
-    const double each = prompt_ns / n_prompt;
+    double each = prompt_ns / n_prompt;
+    /* The further a prompt is read, the dearer its tokens become: what rose will rise again. */
+    const double growth = s->seen_ns > 0 && each > s->seen_ns ? each / s->seen_ns : 1;
+    s->seen_ns = each;
+    each *= growth < MOST_GROWTH ? growth : MOST_GROWTH;
     /* Dearer at once, cheaper slowly; and no leaps beyond what was tried. */
     s->each_ns = each > s->each_ns ? each : s->each_ns + 0.5 * (each - s->each_ns);
     s->most = 2.0 * n_prompt;

@@ -11,7 +11,8 @@ typedef struct scheduler {
     int pass_tokens;       /* most tokens of one pass */
     uint64_t max_stall_ns; /* how long a running stream may wait because others' prompts are read */
     double decode_ns[SCHED_COUNTS]; /* a pass of so many streams without prompts, lately; 0: not known. The last is for all larger numbers */
-    double each_ns;        /* one prompt token more in a pass; 0: not known */
+    double each_ns;        /* what one prompt token more in the next pass will cost; 0: not known */
+    double seen_ns;        /* what one cost in the last */
     double most;           /* prompt tokens that a pass may grow to */
     double chunk;          /* prompt tokens that fitted into the last pass beside running streams */
     unsigned turn;

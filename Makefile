@@ -47,7 +47,7 @@ CLI_OBJ  := $(CLI_SRC:%.c=$(BUILD)/%.o)
 TEST_SRC := $(wildcard tests/unit/test_*.c tests/conformance/test_*.c)
 TESTS    := $(TEST_SRC:%.c=$(BUILD)/%)
 
-.PHONY: all run test clients fuzz soak asan ubsan tsan install deps clean help tests
+.PHONY: all run test clients fuzz soak bench-server asan ubsan tsan install deps clean help tests
 all: $(BUILD)/hearth $(BUILD)/libhearth.a $(BUILD)/libhearth.so $(BUILD)/hearth.pc
 
 help:
@@ -57,7 +57,8 @@ help:
 	@echo 'make asan       the tests under the address sanitizer (ubsan, tsan: undefined, thread)'
 	@echo 'make clients    real API clients and a browser against the server (needs npm; Chromium if there)'
 	@echo 'make fuzz       each fuzz target for FUZZ_SECONDS (now $(FUZZ_SECONDS)); needs clang and its fuzzer library'
-	@echo 'make soak       many clients, good and bad, for SOAK_SECONDS (now $(SOAK_SECONDS)) against a server'
+	@echo 'make soak       many clients, good and bad, for SOAK_SECONDS (now $(SOAK_SECONDS)) against a server; then again with kill -9'
+	@echo 'make bench-server  build/bench-server: what the users of a running server feel (--help tells more)'
 	@echo 'make install    to PREFIX (now $(PREFIX)), below DESTDIR'
 	@echo 'make deps       only install the Debian packages that are missing'
 	@echo 'make clean      delete $(BUILD)'
@@ -92,6 +93,9 @@ $(BUILD)/hearth.pc: tools/hearth.pc.in Makefile include/hearth.h
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/tests/tools/support.o $(SERVER_OBJ) $(LIB_OBJ)
 	$(CC) $(LDFLAGS) $^ $(LDLIBS) $(HTTP_LIBS) -lcmocka -o $@
 
+# It has clients in common with the soak test.
+$(BUILD)/tests/unit/test_server_kill: $(BUILD)/tests/soak/client.o $(BUILD)/tests/soak/server.o $(BUILD)/tests/soak/talker.o
+
 tests: $(TESTS)
 
 deps:
@@ -123,10 +127,20 @@ fuzz:
 
 SOAK_SECONDS ?= 60
 SOAK_CLIENTS ?= 64
-$(BUILD)/soak: $(BUILD)/tests/soak/soak.o $(BUILD)/tests/soak/client.o $(LIB_OBJ)
+SOAK_KILLS   ?= 6
+SOAK_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/soak/*.c))
+$(BUILD)/soak: $(SOAK_OBJ) $(LIB_OBJ)
 	$(CC) $(LDFLAGS) $^ $(LDLIBS) -o $@
+# First on a store of its own, then with kill -9 and a restart SOAK_KILLS times on another.
 soak: $(BUILD)/hearth $(BUILD)/soak
-	@$(BUILD)/soak $(BUILD)/hearth $(SOAK_SECONDS) $(SOAK_CLIENTS) --store off --kv-memory 64M
+	@rm -rf $(BUILD)/soak-store
+	@$(BUILD)/soak $(BUILD)/hearth $(SOAK_SECONDS) $(SOAK_CLIENTS) --store-dir $(BUILD)/soak-store --kv-memory 64M
+	@rm -rf $(BUILD)/soak-store
+	@$(BUILD)/soak $(BUILD)/hearth $(SOAK_SECONDS) $(SOAK_CLIENTS) --kills $(SOAK_KILLS)
+
+$(BUILD)/bench-server: $(BUILD)/bench/server.o $(BUILD)/bench/chat.o $(BUILD)/src/cli/options.o $(LIB_OBJ)
+	$(CC) $(LDFLAGS) $^ $(LDLIBS) -lcurl -o $@
+bench-server: $(BUILD)/bench-server
 
 asan:
 	@$(MAKE) --no-print-directory test BUILD=build/asan OPT='-O1 -g' SANITIZE='-fsanitize=address -fno-omit-frame-pointer'

@@ -133,11 +133,13 @@ export function versions(branch, index, chains) {
 
 const differs = (x, y) => !x || !y || x.last_used !== y.last_used || x.tokens !== y.tokens;
 
-// The list of agents as it is now. True when something that is shown may have changed.
-export async function syncAgents() {
-  let list;
+// The list of agents as it is now: whole, or now and then only those used last, which is enough while thousands wait. Those that changed.
+const NEWEST = 100, WHOLE_EVERY = 15;
+let asked = 0;
+export async function syncAgents(whole = false) {
+  let list, more;
   try {
-    list = (await getJson("v1/agents")).data;
+    ({ data: list, has_more: more } = await getJson(whole || asked++ % WHOLE_EVERY === 0 ? "v1/agents" : `v1/agents?limit=${NEWEST}`));
   } catch (problem) {
     if (problem instanceof Refused && [404, 405].includes(problem.status)) agents.known = false;
     return [];
@@ -151,7 +153,7 @@ export async function syncAgents() {
     if (differs(b.agent, agent)) changed.push(b);
     b.agent = agent;
   }
-  for (const b of [...branches.values()]) {
+  for (const b of more ? [] : [...branches.values()]) {
     if (there.has(b.id) || !b.agent) continue;
     // The server no longer knows it. What this page has read of it stays here.
     b.agent = null;

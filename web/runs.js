@@ -1,5 +1,5 @@
 // runs.js: answers on their way: asked, streamed, stopped, interrupted, continued.
-import { events, getJson, pause, Refused, request, server, untilUp } from "./api.js";
+import { events, pause, Refused, request, server, untilUp } from "./api.js";
 import { agents, chain, load, modelOf, saveLocal } from "./book.js";
 import { keepFacts, prefs } from "./prefs.js";
 
@@ -34,20 +34,13 @@ function shape() {
 // As the API takes them: what this page notes beside a message stays here.
 const bare = (messages) => messages.map(({ note, ...message }) => message);
 
+// An answer that has begun is gone on with.
 async function askChat(run, upTo) {
-  const body = { ...sampling(run.branch), ...shape(), messages: bare(run.branch.messages.slice(0, upTo)), stream: true, stream_options: { include_usage: true } };
+  const rest = run.message.content ? { continue_final_message: true } : shape();
+  const messages = bare(run.branch.messages.slice(0, upTo));
+  if (run.message.content) messages.push({ role: "assistant", content: run.message.content });
+  const body = { ...sampling(run.branch), ...rest, messages, stream: true, stream_options: { include_usage: true } };
   return request("v1/chat/completions", { method: "POST", body, agent: run.branch.id, signal: run.abort.signal });
-}
-
-// Goes on in the middle of an answer: the same tokens as before, the part that is there behind them.
-async function askRest(run, upTo) {
-  const { signal } = run.abort, sampled = sampling(run.branch), named = sampled.model ? { model: sampled.model } : {};
-  const post = (path, body) => getJson(path, { method: "POST", body: { ...named, ...body }, signal });
-  const { prompt } = await post("apply-template", { messages: bare(run.branch.messages.slice(0, upTo)) });
-  const { tokens } = await post("tokenize", { content: prompt + run.message.content, add_special: false, parse_special: true });
-  const body = { ...sampled, prompt: tokens, stream: true, stream_options: { include_usage: true } };
-  body.max_tokens ??= 1 << 20; // completions end after 16 tokens unless told otherwise
-  return request("v1/completions", { method: "POST", body, signal });
 }
 
 // ---- what comes ----
@@ -96,7 +89,7 @@ async function once(run, upTo) {
   run.began = performance.now();
   run.first = 0;
   try {
-    return await follow(run, await (message.content ? askRest : askChat)(run, upTo)) ? "done" : "broken";
+    return await follow(run, await askChat(run, upTo)) ? "done" : "broken";
   } catch (problem) {
     if (run.abort.signal.aborted) return "stopped";
     if (broken(problem)) return "broken";

@@ -49,8 +49,14 @@ async function change(text, work) {
   } catch (problem) {
     actions.failed(problem);
   }
-  await syncAgents();
+  await syncAgents(true);
   actions.changed();
+}
+
+// The longest first: what another branch goes on from stays in memory as long as that one does.
+async function evict(family) {
+  const longest = family.branches.filter((b) => b.agent).sort((x, y) => y.agent.tokens - x.agent.tokens);
+  for (const b of longest) await act(b, "evict");
 }
 
 function entriesOf(family) {
@@ -58,7 +64,7 @@ function entriesOf(family) {
   if (b.agent) {
     const pinned = family.pinned;
     out.push([pinned ? "Unpin" : "Pin", "pin", () => change(pinned ? "Unpinned." : "Pinned.", () => Promise.all(family.branches.filter((x) => x.agent).map((x) => act(x, "pin", { pinned: !pinned }))))]);
-    if (family.tier === "hot") out.push(["Move to disk", "disk", () => change("Moved to disk.", () => Promise.all(family.branches.filter((x) => x.agent?.tier === "hot").map((x) => act(x, "evict"))))]);
+    if (family.tier === "hot") out.push(["Move to disk", "disk", () => change("Moved to disk.", () => evict(family))]);
     out.push(["Fork", "branch", () => change("Forked.", async () => {
       const agent = await act(b, "fork", { id: "chat-" + Date.now().toString(36) });
       await syncAgents();
@@ -105,7 +111,7 @@ function detail(family) {
 // open: the branch that is open, when it is one of these.
 function row(family, open) {
   const tier = element("span", null, { class: `tier ${family.tier ?? "none"}${isBusy(family) ? " busy" : ""}`, "aria-hidden": "true" });
-  const line = element("span", [family.pinned ? icon("pin") : null, detail(family)], { class: "detail" });
+  const line = element("span", [family.pinned ? icon("pin") : null, element("span", detail(family))], { class: "detail" });
   const name = element("button", [tier, element("span", family.title, { class: "name" }), line], {
     type: "button", class: "entry", title: family.tier ? `${family.tier}: ${tiers[family.tier]}` : "The server does not keep this conversation", "aria-current": open ? "true" : null,
   });

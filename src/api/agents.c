@@ -34,28 +34,6 @@ bool sampling_take_agent(sampling *s, api *a, const http_request *r, bool make, 
     return result == AGENTS_OK || s->agent_only_asked || refuse_agent(f, result, &e);
 }
 
-static void free_messages(void *user) { json_decref(user); }
-
-static char *make_note(void *user, const char *text, size_t len, size_t *note_len) {
-    json_t *messages = user;
-    json_t *reply = json_pack("{s:s, s:o}", "role", "assistant", "content", text_json(text, len));
-    char *dumped = json_array_append_new(messages, reply) == 0 ? json_dumps(messages, JSON_COMPACT) : NULL;
-    *note_len = dumped ? strlen(dumped) : 0;
-    char *note = dumped ? mem_strndup(dumped, *note_len, NULL) : NULL;
-    free(dumped);
-    if (!note) *note_len = 0;
-    return note;
-}
-
-bool sampling_keep(sampling *s, const json_t *messages, refusal *f) {
-    if (!s->turn) return true;
-    /* A copy, because another thread reads it. */
-    json_t *copy = json_deep_copy(messages);
-    if (!copy) return err_nomem(&f->e, 0);
-    agent_turn_keep(s->turn, make_note, copy, free_messages);
-    return true;
-}
-
 bool sampling_saved(sampling *s, http_request *r, uint64_t timeout_ns) {
     err e = {0};
     if (!s->turn || s->agent_only_asked) return true;
@@ -66,14 +44,6 @@ bool sampling_saved(sampling *s, http_request *r, uint64_t timeout_ns) {
 
 void sampling_settle(sampling *s, http_request *r) {
     while (!sampling_saved(s, r, LOOK_NS) && !http_gone(r)) {}
-}
-
-json_t *agent_messages(const agent_record *record, refusal *f) {
-    json_t *messages = record->note_len ? json_loadb(record->note, record->note_len, JSON_ALLOW_NUL, NULL) : record->n_tokens ? NULL : json_array();
-    if (json_is_array(messages)) return messages;
-    json_decref(messages);
-    refuse(f, "", "The agent was made without messages, so that it can only be asked with all of them.");
-    return NULL;
 }
 
 /* ---- agents as JSON ---- */
@@ -107,7 +77,7 @@ static json_t *agent_json(const api *a, const agent_info *i, bool with_messages)
                              i->this_model ? a->o.model : r->model, "created", (json_int_t)r->created, "last_used", (json_int_t)r->used, "tokens",
                              (json_int_t)r->n_tokens, "bytes", (json_int_t)i->bytes, "tier", tiers[i->tier], "pinned", (int)i->pinned, "running", (int)i->running,
                              "hits", (json_int_t)r->hits, "title", title_of(messages));
-    if (with_messages && json) json_object_set(json, "messages", messages);
+    if (with_messages && json) json_object_set_new(json, "messages", messages_shown(messages));
     json_decref(messages);
     return json;
 }
@@ -140,29 +110,23 @@ static bool add_agent(void *user, const agent_info *i) {
     return json_array_append_new(l->list, agent_json(l->a, i, false)) == 0;
 }
 
-static int by_use(const void *a, const void *b) {
-    json_int_t x = json_integer_value(json_object_get(*(json_t *const *)a, "last_used")), y = json_integer_value(json_object_get(*(json_t *const *)b, "last_used"));
-    return (x < y) - (x > y);
-}
-
-/* The last used first. */
-static json_t *sorted(json_t *list) {
-    size_t n = json_array_size(list);
-    json_t **items = mem_alloc(n + 1, sizeof *items, NULL);
-    if (!items) return list;
-    for (size_t i = 0; i < n; i++) items[i] = json_incref(json_array_get(list, i));
-    qsort(items, n, sizeof *items, by_use);
-    json_array_clear(list);
-    for (size_t i = 0; i < n; i++) json_array_append_new(list, items[i]);
-    mem_free(items);
-    return list;
+/* ?limit=N&after=NAME. */
+static bool read_range(const http_request *r, agents_range *range, refusal *f) {
+    const char *limit = http_query(r, "limit");
+    char *end = NULL;
+    *range = (agents_range){.most = SIZE_MAX, .after = http_query(r, "after")};
+    if (!limit) return true;
+    range->most = strtoul(limit, &end, 10);
+    return (*limit >= '1' && *limit <= '9' && !*end) || refuse(f, "limit", "'limit' must be a whole number from 1 on.");
 }
 
 void route_agents(api *a, http_request *r) {
     refusal f = {0};
+    agents_range range;
+    bool more;
     agent_list l = {.a = a, .list = json_array()};
-    if (agents_list(a->agents, http_tenant(r), add_agent, &l, &f.e)) {
-        api_reply(a, r, 200, json_pack("{s:s, s:o}", "object", "list", "data", sorted(l.list)));
+    if (read_range(r, &range, &f) && agents_list(a->agents, http_tenant(r), &range, &more, add_agent, &l, &f.e)) {
+        api_reply(a, r, 200, json_pack("{s:s, s:o, s:b}", "object", "list", "data", l.list, "has_more", more));
         return;
     }
     json_decref(l.list);
@@ -231,7 +195,7 @@ static bool tokens_of(const api *a, const agent_record *record, const json_t *me
     if (n == 0) return true;
     json_t *first = json_array();
     for (size_t i = 0; i < n; i++) json_array_append(first, json_array_get(messages, i));
-    json_t *normal = messages_from_openai(first, f);
+    json_t *written = messages_written(first), *normal = written ? messages_from_openai(written, f) : NULL;
     json_t *variables = normal ? json_pack("{s:O, s:b}", "messages", normal, "add_generation_prompt", 0) : NULL;
     token_run run = {.known = record};
     bool ok = variables && text_render(a, variables, false, &run, f);
@@ -241,6 +205,7 @@ static bool tokens_of(const api *a, const agent_record *record, const json_t *me
     mem_free(run.ids);
     json_decref(variables);
     json_decref(normal);
+    json_decref(written);
     json_decref(first);
     return ok;
 }

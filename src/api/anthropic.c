@@ -150,13 +150,11 @@ static bool read_message(message *m, const http_request *r, bool count_only, ref
     return sampling_finish(&m->s, m->a, r, f);
 }
 
-/* These messages rendered, with the beginning of an answer or without. keep: they are what the agent remembers. */
-static bool make_prompt(message *m, const json_t *given, bool begin, bool keep, token_run *prompt, refusal *f) {
+/* These messages rendered, with the beginning of an answer or without. kept: gets them, new, in the form that the agent remembers; or NULL. */
+static bool make_prompt(message *m, const json_t *given, bool begin, json_t **kept, token_run *prompt, refusal *f) {
     json_t *messages = messages_from_anthropic(given, m->system, f);
-    if (!messages || (keep && !sampling_keep(&m->s, messages, f))) {
-        json_decref(messages);
-        return false;
-    }
+    if (!messages) return false;
+    if (kept) *kept = json_incref(messages);
     if (m->tools && !template_has_tools(m->a)) {
         json_t *as_text = tools_as_text(messages, m->tools, f);
         json_decref(messages);
@@ -185,7 +183,7 @@ static bool find_cache_prefix(message *m, const token_run *prompt, refusal *f) {
     for (size_t i = 0; i < n; i++) json_array_append(some, json_array_get(m->messages, i));
     token_run part = {0};
     refusal ignored = {0}; /* a template may refuse a conversation that ends there */
-    if (make_prompt(m, some, false, false, &part, &ignored))
+    if (make_prompt(m, some, false, NULL, &part, &ignored))
         while (m->cache_prefix < part.n && m->cache_prefix < prompt->n && part.ids[m->cache_prefix] == prompt->ids[m->cache_prefix]) m->cache_prefix++;
     mem_free(part.ids);
     json_decref(some);
@@ -194,10 +192,14 @@ static bool find_cache_prefix(message *m, const token_run *prompt, refusal *f) {
 
 static bool submit(message *m, const http_request *r, refusal *f) {
     token_run prompt = {0};
-    bool ok = sampling_take_agent(&m->s, m->a, r, true, f) && make_prompt(m, m->messages, true, true, &prompt, f) && find_cache_prefix(m, &prompt, f);
+    json_t *kept = NULL;
+    bool ok = sampling_take_agent(&m->s, m->a, r, true, f) && make_prompt(m, m->messages, true, &kept, &prompt, f) && find_cache_prefix(m, &prompt, f);
     m->s.request.thoughts.inside = prompt.in_thought;
-    ok = ok && (m->ticket = sampling_submit(&m->s, m->a, &prompt, f));
+    answer_form form = {.in_thought = prompt.in_thought, .tools = m->tools != NULL, .one_call = m->one_call};
+    snprintf(form.calls, sizeof form.calls, "toolu_%s", m->id + strlen("msg_"));
+    ok = ok && sampling_keep(&m->s, m->a, kept, &form, f) && (m->ticket = sampling_submit(&m->s, m->a, &prompt, f));
     mem_free(prompt.ids);
+    json_decref(kept);
     return ok && (m->answer = answer_new(m->a->thinks, prompt.in_thought, m->tools != NULL, &f->e));
 }
 
@@ -406,7 +408,7 @@ void route_count_tokens(api *a, http_request *r) {
     refusal f = {0};
     token_run prompt = {0};
     message *m = message_new(a, r, &f);
-    if (m && m->body && read_message(m, r, true, &f) && make_prompt(m, m->messages, true, false, &prompt, &f)) api_reply(a, r, 200, json_pack("{s:I}", "input_tokens", (json_int_t)prompt.n));
+    if (m && m->body && read_message(m, r, true, &f) && make_prompt(m, m->messages, true, NULL, &prompt, &f)) api_reply(a, r, 200, json_pack("{s:I}", "input_tokens", (json_int_t)prompt.n));
     else api_refuse(a, r, API_ANTHROPIC, &f);
     mem_free(prompt.ids);
     message_free(m);

@@ -12,9 +12,11 @@ typedef struct chat {
     const json_t *messages, *tools, *tool_choice, *stream_options, *template_variables, *modalities;
     const char *model, *reasoning_effort, *service_tier, *verbosity;
     char agent[80];        /* messages are only those that are new to it; "": all are given */
-    json_t *all;           /* messages, the agent's and the new ones; owned */
+    json_t *all, *written; /* messages, the agent's and the new ones, to be kept; and as they are rendered. Owned */
     int64_t max_tokens, max_completion_tokens, top_logprobs;
     bool stream, logprobs, store, parallel_calls, include_usage, use_tools;
+    bool goes_on;          /* the last message is an answer that is not complete ... */
+    json_t *begun;         /* ... and this is what it says; owned */
     loop_ticket *ticket;
     char id[64];
     long created;
@@ -34,6 +36,8 @@ static void chat_free(chat *c) {
     mem_free(c->greeted);
     sampling_free(&c->s);
     json_decref(c->all);
+    json_decref(c->written);
+    json_decref(c->begun);
     json_decref(c->body);
     mem_free(c);
 }
@@ -101,6 +105,7 @@ static bool read_chat(chat *c, const http_request *r, refusal *f) {
         {"parallel_tool_calls", FIELD_BOOL, &c->parallel_calls, 0, 0, NULL},
         {"reasoning_effort", FIELD_TEXT, &c->reasoning_effort, 0, 0, NULL},
         {"chat_template_kwargs", FIELD_JSON, &c->template_variables, 0, 0, NULL},
+        {"continue_final_message", FIELD_BOOL, &c->goes_on, 0, 0, NULL},
         {"store", FIELD_BOOL, &c->store, 0, 0, NULL},
         {"service_tier", FIELD_TEXT, &c->service_tier, 0, 0, NULL},
         {"modalities", FIELD_JSON, &c->modalities, 0, 0, NULL},
@@ -131,16 +136,38 @@ static bool read_chat(chat *c, const http_request *r, refusal *f) {
 static bool join_messages(chat *c, refusal *f) {
     if (!c->agent[0]) {
         c->all = json_incref((json_t *)c->messages);
+        c->written = json_incref((json_t *)c->messages);
         return true;
     }
     if (!json_is_array(c->messages)) return refuse(f, "messages", "'messages' must be an array with at least one message.");
     c->all = agent_messages(agent_turn_before(c->s.turn), f);
-    return c->all && (json_array_extend(c->all, (json_t *)c->messages) == 0 || err_nomem(&f->e, 0));
+    if (!c->all) return false;
+    c->written = messages_written(c->all);
+    return (json_array_extend(c->all, (json_t *)c->messages) == 0 && json_array_extend(c->written, (json_t *)c->messages) == 0) || err_nomem(&f->e, 0);
+}
+
+/* Takes the answer that is to be gone on with from the messages. */
+static bool take_begun(chat *c, refusal *f) {
+    if (!c->goes_on) return true;
+    const size_t n = json_array_size(c->written);
+    const json_t *last = json_array_get(c->written, n ? n - 1 : 0);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    c->begun = json_incref(json_object_get(last, "content"));
+    if (!role || strcmp(role, "assistant") != 0 || !json_is_string(c->begun) || json_object_get(last, "tool_calls") || strlen(json_string_value(c->begun)) != json_string_length(c->begun))
+        return refuse(f, "continue_final_message", "'continue_final_message' needs a last message of the assistant that is text.");
+    if (c->s.grammar || c->use_tools) return refuse(f, "continue_final_message", "'continue_final_message' does not go with tools or an answer of a given form.");
+    /* The arrays may be the request's own. */
+    json_t *all = json_copy(c->all), *written = json_copy(c->written);
+    json_decref(c->all);
+    json_decref(c->written);
+    c->all = all;
+    c->written = written;
+    return (json_array_remove(all, n - 1) == 0 && json_array_remove(written, n - 1) == 0) || err_nomem(&f->e, 0);
 }
 
 static bool submit(chat *c, const http_request *r, refusal *f) {
-    if (!sampling_take_agent(&c->s, c->a, r, !c->agent[0], f) || !join_messages(c, f)) return false;
-    json_t *messages = messages_from_openai(c->all, f);
+    if (!sampling_take_agent(&c->s, c->a, r, !c->agent[0], f) || !join_messages(c, f) || !take_begun(c, f)) return false;
+    json_t *messages = messages_from_openai(c->written, f);
     if (!messages) return false;
     if (c->use_tools && !template_has_tools(c->a)) {
         json_t *as_text = tools_as_text(messages, c->tools, f);
@@ -150,11 +177,14 @@ static bool submit(chat *c, const http_request *r, refusal *f) {
     json_t *variables = c->template_variables ? json_deep_copy(c->template_variables) : json_object();
     json_object_set_new(variables, "messages", messages);
     if (c->use_tools) json_object_set(variables, "tools", (json_t *)c->tools);
-    token_run prompt = {.known = c->s.turn ? agent_turn_before(c->s.turn) : NULL};
+    token_run prompt = {.known = c->s.turn ? agent_turn_before(c->s.turn) : NULL, .begun = json_string_value(c->begun)};
     bool ok = thinking_variables(c->a, variables, c->reasoning_effort, -1) ||
               refuse_with(f, 400, "unsupported_value", "reasoning_effort", "'reasoning_effort' cannot be '%.20s' with this model.", c->reasoning_effort);
-    ok = ok && sampling_keep(&c->s, c->all, f) && text_render(c->a, variables, c->s.grammar != NULL, &prompt, f) && (c->ticket = sampling_submit(&c->s, c->a, &prompt, f));
+    ok = ok && text_render(c->a, variables, c->s.grammar != NULL, &prompt, f);
     c->in_thought = prompt.in_thought;
+    answer_form form = {.in_thought = prompt.in_thought, .tools = c->use_tools, .one_call = !c->parallel_calls, .begun = prompt.begun};
+    snprintf(form.calls, sizeof form.calls, "call_%s_0", c->id + strlen("chatcmpl-"));
+    ok = ok && sampling_keep(&c->s, c->a, c->all, &form, f) && (c->ticket = sampling_submit(&c->s, c->a, &prompt, f));
     mem_free(prompt.ids);
     json_decref(variables);
     return ok;

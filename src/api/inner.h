@@ -12,6 +12,7 @@
  *   chat.c         /v1/chat/completions
  *   completions.c  /v1/completions
  *   agents.c       /v1/agents, and the agents of requests
+ *   agent_note.c   the messages that are kept with an agent
  *   embeddings.c   /v1/embeddings
  *   responses.c    /v1/responses, with response_items.c, response_maker.c and response_state.c
  *   anthropic.c    /v1/messages
@@ -112,6 +113,7 @@ typedef struct token_run {
     int32_t *ids;
     size_t n;
     const agent_record *known; /* set by who asks for a rendered prompt: where it goes on from, or NULL */
+    const char *begun; /* set by who asks for a rendered prompt: what there is of the answer already, or NULL */
     bool in_thought; /* of a rendered prompt: the answer begins inside a thought */
 } token_run;
 bool text_tokenize(const api *a, const char *text, size_t len, unsigned flags, token_run *out, refusal *f);
@@ -152,10 +154,19 @@ loop_ticket *sampling_submit(sampling *s, const api *a, const token_run *prompt,
 
 /* Takes the agent that the request names, if any; make: also one that is not there yet. */
 bool sampling_take_agent(sampling *s, api *a, const http_request *r, bool make, refusal *f);
-/* What is kept with it: these messages and the answer. */
-bool sampling_keep(sampling *s, const json_t *messages, refusal *f);
+/* How an answer is to be read. */
+typedef struct answer_form {
+    bool in_thought, tools, one_call;
+    char calls[80];     /* what the ids of its calls begin with */
+    const char *begun;  /* what was there of it before, or NULL */
+} answer_form;
+/* What is kept with it: these messages and the answer, cut up as the client sees it. */
+bool sampling_keep(sampling *s, const api *a, const json_t *messages, const answer_form *form, refusal *f);
 /* The messages kept with the agent, new; an empty array when there are none. NULL when refused. */
 json_t *agent_messages(const agent_record *record, refusal *f);
+/* Those as the model wrote them, to be rendered; and as clients see them. New references; NULL: no memory. */
+json_t *messages_written(const json_t *messages);
+json_t *messages_shown(const json_t *messages);
 /* After the last piece: whether the answer's turn is on disk, waiting at most timeout_ns. */
 bool sampling_saved(sampling *s, http_request *r, uint64_t timeout_ns);
 /* Waits for that as long as the client does. */
@@ -260,9 +271,10 @@ bool thinking_variables(const api *a, json_t *variables, const char *effort, int
 typedef struct response_state response_state;
 response_state *response_state_new(const char *folder, err *e); /* NULL: in memory */
 void response_state_free(response_state *s);
-bool response_state_put(response_state *s, const char *id, const json_t *record, err *e);
-json_t *response_state_get(response_state *s, const char *id); /* new reference, or NULL */
-bool response_state_drop(response_state *s, const char *id);   /* false: there is none */
+bool response_state_put(response_state *s, const char *id, const char *tenant, json_t *record, err *e);
+/* What belongs to another tenant (NULL: none) is not there. */
+json_t *response_state_get(response_state *s, const char *id, const char *tenant); /* new reference, or NULL */
+bool response_state_drop(response_state *s, const char *id, const char *tenant);   /* false: there is none */
 
 /* Items as messages of the chat API, and tools in its form. New references, or NULL when refused. */
 json_t *messages_from_items(const json_t *items, const char *instructions, refusal *f);
@@ -275,6 +287,7 @@ typedef struct response_maker {
     answer *answer;
     bool one_call;        /* further calls are dropped */
     bool cut;             /* the answer ended for want of tokens */
+    int call;             /* the how manieth is open */
     buf *out;             /* where events go; NULL: nowhere */
     int sequence;
     /* the item that is open */

@@ -34,7 +34,7 @@ static json_t *item_json(const response_maker *m, const char *status) {
     if (m->open == TOOL_CALL) {
         json_decref(content);
         char call[80];
-        snprintf(call, sizeof call, "call_%s", m->item_id + strlen("fc_"));
+        snprintf(call, sizeof call, "call_%s_%d", m->id + strlen("resp_"), m->call);
         return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o}", "type", "function_call", "id", m->item_id, "call_id", call, "status", status, "name", m->name.data, "arguments",
                          text_of(&m->text));
     }
@@ -113,6 +113,7 @@ static bool hear(void *user, const tool_event *e) {
     switch (e->kind) {
     case TOOL_CALL:
         m->name.len = 0;
+        m->call = e->index;
         return close_item(m, "completed") && buf_adds(&m->name, e->name, NULL) && open_item(m, TOOL_CALL);
     case TOOL_ARGUMENTS:
         return buf_add(&m->text, e->text, e->len, NULL) && emit(m, "response.function_call_arguments.delta", with(place(m), "delta", text_json(e->text, e->len)));

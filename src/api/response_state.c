@@ -1,7 +1,7 @@
 /* response_state.c: responses that later requests may go on from, within a bound; those that were not used for longest go first. With a folder each is a file,
  * there before the client hears of the end and found again after a restart; without one, or while the disk fails, they are in memory.
  *
- *   ID.json   16 hexadecimal digits, the XXH3 of the rest; a newline; {"response": ..., "input": [items]} */
+ *   ID.json   16 hexadecimal digits, the XXH3 of the rest; a newline; {"response": ..., "input": [items], "tenant": name, if any} */
 #include <inttypes.h>
 #include <string.h>
 #include <xxhash.h>
@@ -163,7 +163,8 @@ void response_state_free(response_state *s) {
     mem_free(s);
 }
 
-bool response_state_put(response_state *s, const char *id, const json_t *record, err *e) {
+bool response_state_put(response_state *s, const char *id, const char *tenant, json_t *record, err *e) {
+    if (tenant && json_object_set_new(record, "tenant", text_json(tenant, strlen(tenant))) != 0) return err_nomem(e, 0);
     char *json = json_dumps(record, JSON_COMPACT), *text = NULL;
     if (!json) return err_nomem(e, 0);
     size_t len = strlen(json);
@@ -177,7 +178,15 @@ bool response_state_put(response_state *s, const char *id, const json_t *record,
     return ok;
 }
 
-json_t *response_state_get(response_state *s, const char *id) {
+/* The record, unless it belongs to another tenant. */
+static json_t *own(json_t *record, const char *tenant) {
+    const char *of = json_string_value(json_object_get(record, "tenant"));
+    if (tenant ? of && strcmp(of, tenant) == 0 : !of) return record;
+    json_decref(record);
+    return NULL;
+}
+
+json_t *response_state_get(response_state *s, const char *id, const char *tenant) {
     json_t *record = NULL;
     pthread_mutex_lock(&s->lock);
     size_t i = find(s, id);
@@ -185,10 +194,13 @@ json_t *response_state_get(response_state *s, const char *id) {
     if (i < s->n) s->items[i].used = now_ns();
     if (i < s->n && s->items[i].text) record = json_loadb(s->items[i].text, s->items[i].len, JSON_ALLOW_NUL, NULL);
     pthread_mutex_unlock(&s->lock);
-    return on_disk ? read_file(s, id) : record;
+    return own(on_disk ? read_file(s, id) : record, tenant);
 }
 
-bool response_state_drop(response_state *s, const char *id) {
+bool response_state_drop(response_state *s, const char *id, const char *tenant) {
+    json_t *record = response_state_get(s, id, tenant);
+    if (!record) return false;
+    json_decref(record);
     pthread_mutex_lock(&s->lock);
     size_t i = find(s, id);
     bool found = i < s->n;

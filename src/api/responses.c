@@ -15,6 +15,7 @@ typedef struct response {
     json_t *tools;   /* in the chat API's form; NULL: none are to be used */
     json_t *own;     /* this request's items */
     json_t *items;   /* those of the whole conversation */
+    const char *tenant;
     loop_ticket *ticket;
     response_maker maker;
     char id[64];
@@ -142,6 +143,7 @@ static bool read_response(response *p, const http_request *r, refusal *f) {
         {"truncation", FIELD_TEXT, &p->truncation, 0, 0, NULL},
         {"service_tier", FIELD_TEXT, &p->service_tier, 0, 0, NULL},
         {"user", FIELD_TEXT, &p->s.user, 0, 0, NULL},
+        {"session", FIELD_TEXT, &p->s.session, 0, 0, NULL},
         {"top_k", FIELD_INT, &p->s.top_k, 0, 1e6, NULL},
         {"min_p", FIELD_FLOAT, &o->min_p, 0, 1, NULL},
         {"seed", FIELD_INT, &p->s.seed, 0, 0, NULL},
@@ -176,7 +178,7 @@ static bool recall_items(response *p, const char *previous, refusal *f) {
     snprintf(id, sizeof id, "%s", previous);
     bool ok = true;
     while (ok && *id && json_array_size(records) < LONGEST_CHAIN) {
-        json_t *record = response_state_get(p->a->responses, id);
+        json_t *record = response_state_get(p->a->responses, id, p->tenant);
         if (!record) {
             char quoted[100];
             err_quote(quoted, sizeof quoted, id, strlen(id));
@@ -207,11 +209,11 @@ static bool read_items(response *p, refusal *f) {
     return json_array_size(p->items) > 0 || refuse(f, "input", "'input' must not be empty.");
 }
 
-static bool make_prompt(response *p, token_run *prompt, refusal *f) {
-    if (!read_items(p, f)) return false;
-    json_t *chat = messages_from_items(p->items, p->instructions, f), *messages = chat ? messages_from_openai(chat, f) : NULL;
-    json_decref(chat);
-    if (chat && !messages) strcpy(f->param, "input");
+/* *chat: the conversation as messages of the chat API, new. */
+static bool make_prompt(response *p, token_run *prompt, json_t **chat, refusal *f) {
+    if (!read_items(p, f) || !(*chat = messages_from_items(p->items, p->instructions, f))) return false;
+    json_t *messages = messages_from_openai(*chat, f);
+    if (!messages) strcpy(f->param, "input");
     if (messages && p->tools && !template_has_tools(p->a)) {
         json_t *as_text = tools_as_text(messages, p->tools, f);
         json_decref(messages);
@@ -227,10 +229,17 @@ static bool make_prompt(response *p, token_run *prompt, refusal *f) {
     return ok;
 }
 
-static bool submit(response *p, refusal *f) {
+static bool submit(response *p, const http_request *r, refusal *f) {
     token_run prompt = {0};
-    bool ok = make_prompt(p, &prompt, f) && (p->ticket = sampling_submit(&p->s, p->a, &prompt, f));
+    json_t *chat = NULL;
+    bool ok = sampling_take_agent(&p->s, p->a, r, true, f);
+    if (ok && p->s.turn) prompt.known = agent_turn_before(p->s.turn);
+    ok = ok && make_prompt(p, &prompt, &chat, f);
+    answer_form form = {.in_thought = prompt.in_thought, .tools = p->tools != NULL, .one_call = !p->parallel_calls};
+    snprintf(form.calls, sizeof form.calls, "call_%s", p->id + strlen("resp_"));
+    ok = ok && sampling_keep(&p->s, p->a, chat, &form, f) && (p->ticket = sampling_submit(&p->s, p->a, &prompt, f));
     mem_free(prompt.ids);
+    json_decref(chat);
     return ok && response_maker_open(&p->maker, p->a, p->id, prompt.in_thought, p->tools != NULL, !p->parallel_calls, &f->e);
 }
 
@@ -292,7 +301,7 @@ static json_t *finish(response *p, err *e) {
     json_t *json = response_json(p, p->maker.cut ? "incomplete" : "completed", NULL);
     if (!p->store) return json;
     json_t *record = json_pack("{s:O, s:O}", "response", json, "input", p->own);
-    bool ok = record && response_state_put(p->a->responses, p->id, record, e);
+    bool ok = record && response_state_put(p->a->responses, p->id, p->tenant, record, e);
     json_decref(record);
     if (ok) return json;
     json_decref(json);
@@ -317,6 +326,7 @@ static void reply_whole(response *p, http_request *r) {
         }
         if (news == LOOP_DONE) break;
     }
+    sampling_settle(&p->s, r);
     loop_usage u = loop_ticket_usage(p->ticket);
     note_usage(r, &u);
     json_t *json = finish(p, &f.e);
@@ -347,6 +357,7 @@ static http_more next_event(void *user, http_request *r, uint64_t timeout_ns, bu
     loop_news news = loop_next(p->ticket, timeout_ns, &piece, &e);
     if (news == LOOP_IDLE) return HTTP_IDLE;
     if (news == LOOP_PIECE) return response_maker_add(&p->maker, p->a, &piece, p->s.request.n_logprobs) ? HTTP_MORE : HTTP_END;
+    if (news == LOOP_DONE && !sampling_saved(&p->s, r, timeout_ns)) return HTTP_IDLE;
     json_t *json = news == LOOP_DONE ? finish(p, &e) : NULL;
     if (json) {
         tell(p, p->maker.cut ? "response.incomplete" : "response.completed", json);
@@ -370,6 +381,7 @@ static response *response_new(api *a, const http_request *r, refusal *f) {
     response *p = mem_zalloc(1, sizeof *p, &f->e);
     if (!p) return NULL;
     p->a = a;
+    p->tenant = http_tenant(r);
     p->created = (long)time(NULL);
     snprintf(p->id, sizeof p->id, "resp_%s", http_id(r));
     p->body = api_body(r, f);
@@ -379,7 +391,7 @@ static response *response_new(api *a, const http_request *r, refusal *f) {
 void route_responses(api *a, http_request *r) {
     refusal f = {0};
     response *p = response_new(a, r, &f);
-    if (!p || !p->body || !read_response(p, r, &f) || !submit(p, &f)) {
+    if (!p || !p->body || !read_response(p, r, &f) || !submit(p, r, &f)) {
         api_refuse(a, r, API_OPENAI, &f);
         response_free(p);
     } else if (p->stream) {
@@ -394,11 +406,13 @@ void route_responses(api *a, http_request *r) {
 void route_response_tokens(api *a, http_request *r) {
     refusal f = {0};
     token_run prompt = {0};
+    json_t *chat = NULL;
     response *p = response_new(a, r, &f);
-    if (p && p->body && read_response(p, r, &f) && make_prompt(p, &prompt, &f))
+    if (p && p->body && read_response(p, r, &f) && make_prompt(p, &prompt, &chat, &f))
         api_reply(a, r, 200, json_pack("{s:s, s:I}", "object", "response.input_tokens", "input_tokens", (json_int_t)prompt.n));
     else api_refuse(a, r, API_OPENAI, &f);
     mem_free(prompt.ids);
+    json_decref(chat);
     response_free(p);
 }
 
@@ -434,7 +448,7 @@ void route_response_show(api *a, http_request *r) {
     char id[80];
     const char *rest = path_id(r, id, sizeof id);
     const bool items = strcmp(rest, "/input_items") == 0;
-    json_t *record = *rest == 0 || items ? response_state_get(a->responses, id) : NULL;
+    json_t *record = *rest == 0 || items ? response_state_get(a->responses, id, http_tenant(r)) : NULL;
     if (record && items) {
         api_reply(a, r, 200, items_list(record, id));
     } else if (record) {
@@ -450,7 +464,7 @@ void route_response_delete(api *a, http_request *r) {
     refusal f = {0};
     char id[80];
     const char *rest = path_id(r, id, sizeof id);
-    if (*rest == 0 && response_state_drop(a->responses, id)) {
+    if (*rest == 0 && response_state_drop(a->responses, id, http_tenant(r))) {
         api_reply(a, r, 200, json_pack("{s:s, s:s, s:b}", "id", id, "object", "response", "deleted", 1));
     } else {
         refuse_id(&f, id);

@@ -44,15 +44,22 @@ bool text_tokenize(const api *a, const char *text, size_t len, unsigned flags, t
     return n >= 0;
 }
 
-/* Ends the thought that the prompt opened. Takes text. */
-static char *close_thought(const api *a, char *text, size_t *len, err *e) {
+/* Puts more behind the text, which it takes. */
+static char *add_text(char *text, size_t *len, const char *more, err *e) {
     buf whole = {0};
-    bool ok = buf_add(&whole, text, *len, e) && buf_addf(&whole, e, "\n%s\n\n", thinking_close(a->thinks));
+    bool ok = buf_add(&whole, text, *len, e) && buf_adds(&whole, more, e);
     hearth_free(text);
     *len = whole.len;
     if (ok) return whole.data;
     buf_free(&whole);
     return NULL;
+}
+
+/* Ends the thought that the prompt opened. Takes text. */
+static char *close_thought(const api *a, char *text, size_t *len, err *e) {
+    char end[100];
+    snprintf(end, sizeof end, "\n%s\n\n", thinking_close(a->thinks));
+    return add_text(text, len, end, e);
 }
 
 bool text_render(const api *a, const json_t *variables, bool shaped, token_run *out, refusal *f) {
@@ -66,10 +73,11 @@ bool text_render(const api *a, const json_t *variables, bool shaped, token_run *
         return false;
     }
     out->in_thought = thinking_is_open(a->thinks, text, len);
-    if (out->in_thought && shaped) {
+    if (out->in_thought && (shaped || out->begun)) {
         out->in_thought = false;
         if (!(text = close_thought(a, text, &len, &f->e))) return false;
     }
+    if (out->begun && !(text = add_text(text, &len, out->begun, &f->e))) return false;
     token_list tokens = {0};
     bool ok = !out->known ? text_tokenize(a, text, len, HEARTH_PARSE_SPECIAL, out, f)
                           : retoken(a->engine, out->known->tokens, out->known->n_tokens, text, len, &tokens, &f->e);

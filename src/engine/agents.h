@@ -54,8 +54,12 @@ typedef struct agent_info {
 void agent_info_free(agent_info *i);
 
 agents_result agents_get(agents *a, const char *name, const char *tenant, agent_info *out, err *e);
-/* Calls each for every agent of the tenant until it returns false; what it is given is freed afterwards. */
-bool agents_list(agents *a, const char *tenant, bool (*each)(void *user, const agent_info *i), void *user, err *e);
+typedef struct agents_range {
+    size_t most;       /* agents; only their files are read */
+    const char *after; /* the name of the one before the first, or NULL */
+} agents_range;
+/* Calls each for the agents of the tenant, the last used first, until it returns false; what it is given is freed afterwards. *more: there are others behind them. */
+bool agents_list(agents *a, const char *tenant, const agents_range *range, bool *more, bool (*each)(void *user, const agent_info *i), void *user, err *e);
 /* A new agent: empty, or where another one was at the end of its last turn (one that runs is not waited for). */
 agents_result agents_create(agents *a, const char *name, const char *tenant, err *e);
 agents_result agents_fork(agents *a, const char *from, const char *name, const char *tenant, err *e);

@@ -1,5 +1,6 @@
 /* agents_manage.c: looking at agents, making, forking, rewinding, pinning, evicting and forgetting them. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -66,32 +67,79 @@ agents_result agents_get(agents *a, const char *name, const char *tenant, agent_
     return ok ? AGENTS_OK : AGENTS_FAILED;
 }
 
+/* The files of a tenant's agents. */
+typedef struct found {
+    char *path;
+    int64_t used_ns;
+    bool pinned;
+} found;
+
 typedef struct listing {
-    agents *a;
-    const char *tenant;
     char tag[17];
-    bool (*each)(void *user, const agent_info *i);
-    void *user;
+    found *items;
+    size_t n, cap;
+    err *e;
+    bool failed;
 } listing;
 
-static bool list_one(void *user, const char *path, bool pinned) {
-    listing *l = user;
-    agent_info i = {0};
-    bool go_on = true;
-    /* One that is damaged or was deleted meanwhile is not there. */
-    if (!agent_glance(path, &i.record, NULL)) return true;
-    if (strcmp(i.record.tag, l->tag) == 0) {
-        complete(l->a, l->tenant, pinned, &i);
-        go_on = l->each(l->user, &i);
-    }
-    agent_info_free(&i);
-    return go_on;
+/* Names are written so that the only @ stands before the tag. */
+static bool has_tag(const char *path, const char *tag) {
+    const char *slash = strrchr(path, '/'), *at = strchr(slash ? slash : path, '@');
+    size_t n = strlen(tag);
+    return at ? n && strncmp(at + 1, tag, n) == 0 && at[1 + n] == '.' : !n;
 }
 
-bool agents_list(agents *a, const char *tenant, bool (*each)(void *user, const agent_info *i), void *user, err *e) {
-    listing l = {.a = a, .tenant = tenant, .each = each, .user = user};
+static bool note_file(void *user, const char *path, bool pinned) {
+    listing *l = user;
+    file_id id;
+    if (!has_tag(path, l->tag) || !file_examine(path, &id, NULL)) return true;
+    if (l->n == l->cap) {
+        size_t cap = 2 * l->cap + 64;
+        found *items = mem_realloc(l->items, cap, sizeof *items, l->e);
+        if (items) l->items = items, l->cap = cap;
+    }
+    char *copy = l->n < l->cap ? mem_strndup(path, strlen(path), l->e) : NULL;
+    l->failed = !copy;
+    if (copy) l->items[l->n++] = (found){.path = copy, .used_ns = id.modified_ns, .pinned = pinned};
+    return copy != NULL;
+}
+
+static int by_use(const void *a, const void *b) {
+    const found *x = a, *y = b;
+    return x->used_ns != y->used_ns ? (x->used_ns < y->used_ns) - (x->used_ns > y->used_ns) : strcmp(x->path, y->path);
+}
+
+/* Where the list begins: at its start, or behind the agent of this name. */
+static bool find_start(const agents *a, const listing *l, const char *after, size_t *from, err *e) {
+    *from = 0;
+    if (!after) return true;
+    char *path = shelf_agent_path(store_shelf(a->engine->store), after, l->tag, ".safetensors", e);
+    if (!path) return false;
+    while (*from < l->n && strcmp(l->items[*from].path, path) != 0) ++*from;
+    mem_free(path);
+    return ++*from <= l->n || err_set(e, HEARTH_ARGUMENT, "there is no agent '%s' for others to come after", after);
+}
+
+bool agents_list(agents *a, const char *tenant, const agents_range *range, bool *more, bool (*each)(void *user, const agent_info *i), void *user, err *e) {
+    listing l = {.e = e};
+    size_t i = 0, given = 0;
     agent_tag(tenant, l.tag);
-    return agents_have_store(a, e) && shelf_agents(store_shelf(a->engine->store), list_one, &l, e);
+    bool ok = agents_have_store(a, e) && shelf_agents(store_shelf(a->engine->store), note_file, &l, e) && !l.failed;
+    if (ok && l.n) qsort(l.items, l.n, sizeof *l.items, by_use);
+    ok = ok && find_start(a, &l, range->after, &i, e);
+    for (bool go_on = true; ok && go_on && i < l.n && given < range->most; i++) {
+        agent_info info = {0};
+        /* One that is damaged or was deleted meanwhile is not there. */
+        if (!agent_glance(l.items[i].path, &info.record, NULL)) continue;
+        complete(a, tenant, l.items[i].pinned, &info);
+        go_on = each(user, &info);
+        given++;
+        agent_info_free(&info);
+    }
+    *more = ok && i < l.n;
+    for (size_t k = 0; k < l.n; k++) mem_free(l.items[k].path);
+    mem_free(l.items);
+    return ok;
 }
 
 /* ---- changing ---- */

@@ -184,12 +184,8 @@ static void relieve(loop *l, const err *e) {
 
 /* What the pass cost, for the scheduler and for those who want to know. */
 static void measure(loop *l, const pass *p, uint64_t ns) {
-    double streams_ns = p->n_decode ? l->sched.decode_ns : 0;
-    if (p->n_prompt && (double)ns > streams_ns) {
-        l->measured_ns += ns - (uint64_t)streams_ns;
-        l->measured_tokens += (uint64_t)p->n_prompt;
-        recall_computed(l->engine, (size_t)p->n_prompt, ns - (uint64_t)streams_ns);
-    }
+    const double streams_ns = scheduler_decode_ns(&l->sched, p->n_decode);
+    if (p->n_prompt && (double)ns > streams_ns) recall_computed(l->engine, (size_t)p->n_prompt, ns - (uint64_t)streams_ns);
     scheduler_measure(&l->sched, p->n_decode, p->n_prompt, ns);
     histogram_add(&l->pass, ns);
     l->passes++;
@@ -372,8 +368,7 @@ loop_stats loop_count(loop *l) {
     s.misses = l->misses;
     s.hot_tokens = l->hot_tokens;
     s.warm_tokens = l->warm_tokens;
-    uint64_t measured = l->measured_tokens;
-    double each = measured ? (double)l->measured_ns * 1e-9 / (double)measured : 0;
+    double each = recall_token_seconds(l->engine);
     s.hot_saved_s = each * (double)s.hot_tokens;
     s.warm_saved_s = each * (double)s.warm_tokens;
     pthread_mutex_lock(&l->lock);

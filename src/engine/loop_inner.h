@@ -109,7 +109,7 @@ struct loop {
     int n_running;
     /* counts */
     _Atomic uint64_t requests, refused, finished, failed, cancelled, prompt_tokens, computed_tokens, completion_tokens, passes, pass_tokens,
-        preemptions, kv_bytes, hits, misses, hot_tokens, warm_tokens, measured_ns, measured_tokens;
+        preemptions, kv_bytes, hits, misses, hot_tokens, warm_tokens;
     _Atomic int running_now, chunk_now;
     histogram first_token, between_tokens, pass, total;
 };

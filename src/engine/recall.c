@@ -141,6 +141,11 @@ void recall_computed(hearth_engine *en, size_t n, uint64_t ns) {
     en->prefill_ns += ns;
 }
 
+double recall_token_seconds(const hearth_engine *en) {
+    const uint64_t n = en->prefill_tokens;
+    return n ? (double)en->prefill_ns * 1e-9 / (double)n : 0;
+}
+
 void recall_keep(hearth_engine *en, kv_seq *seq, const int32_t *tokens) {
     uint64_t start = clock_ns();
     size_t before = seq->n_sealed;

@@ -18,6 +18,8 @@ void recall_start(hearth_engine *en, kv_seq *seq, const char *tenant, bool long_
 size_t recall_find(hearth_engine *en, kv_seq *seq, const int32_t *tokens, size_t n);
 /* Tells how long computing n tokens in one pass took: what is found is worth as much time per token. */
 void recall_computed(hearth_engine *en, size_t n, uint64_t ns);
+/* Seconds that computing one token of a prompt takes, of all that were computed; 0: none was. */
+double recall_token_seconds(const hearth_engine *en);
 /* Remembers what the sequence holds: tokens are its own. */
 void recall_keep(hearth_engine *en, kv_seq *seq, const int32_t *tokens);
 /* The same, its partial last block too, and frees it. */

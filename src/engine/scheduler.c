@@ -1,12 +1,37 @@
 #include "engine/scheduler.h"
 
-/* The first chunk, before anything was measured, and the smallest: prompts always move on. */
-enum { FIRST_CHUNK = 32, LEAST_CHUNK = 8 };
+/* The first chunk, before anything was measured; and the smallest: products take tokens by fours, so that fewer make a pass hardly shorter. */
+enum { FIRST_CHUNK = 32, LEAST_CHUNK = 4 };
 /* Passes vary; this part of the limit is aimed at. */
 static const double AIM = 0.75;
+static const double MOST_GROWTH = 1.25;
+/* Prompts always move on: where the streams' own pass leaves them less of the limit, or takes longer than all of it, they get this part of its time. */
+static const double LEAST_PART = 1.0 / 3;
 
 void scheduler_init(scheduler *s, int pass_tokens, uint64_t max_stall_ns) {
-    *s = (scheduler){.pass_tokens = pass_tokens, .max_stall_ns = max_stall_ns, .chunk = FIRST_CHUNK};
+    *s = (scheduler){.pass_tokens = pass_tokens, .max_stall_ns = max_stall_ns, .chunk = FIRST_CHUNK, .most = FIRST_CHUNK};
+}
+
+static double *slot(scheduler *s, int n_decode) { return &s->decode_ns[n_decode < SCHED_COUNTS ? n_decode : SCHED_COUNTS - 1]; }
+
+double scheduler_decode_ns(const scheduler *s, int n_decode) {
+    if (n_decode == 0) return 0;
+    const int n = n_decode < SCHED_COUNTS ? n_decode : SCHED_COUNTS - 1;
+    for (int i = n; i > 0; i--)
+        if (s->decode_ns[i] > 0) return s->decode_ns[i];
+    for (int i = n; i < SCHED_COUNTS; i++)
+        if (s->decode_ns[i] > 0) return s->decode_ns[i];
+    return 0;
+}
+
+/* Prompt tokens that fit into a pass beside so many streams. */
+static double chunk_beside(const scheduler *s, int n_decode) {
+    const double streams = scheduler_decode_ns(s, n_decode), least = LEAST_PART * streams;
+    double time = AIM * (double)s->max_stall_ns - streams;
+    if (time < least) time = least;
+    double chunk = s->each_ns > 0 ? time / s->each_ns : FIRST_CHUNK;
+    if (chunk > s->most) chunk = s->most;
+    return chunk < LEAST_CHUNK ? LEAST_CHUNK : chunk;
 }
 
 /* The highest priority below `below` among the prompts that still lack tokens; false when there is none. */
@@ -50,7 +75,10 @@ int scheduler_plan(scheduler *s, sched_item *items, int n) {
     }
     int all = s->pass_tokens - n_decode;
     int room = all;
-    if (n_decode > 0 && s->chunk < room) room = (int)s->chunk;
+    if (n_decode > 0) {
+        s->chunk = chunk_beside(s, n_decode);
+        if (s->chunk < room) room = (int)s->chunk;
+    }
     int given = room, priority = 0;
     for (int64_t below = INT64_MAX; room > 0 && next_priority(items, n, below, &priority); below = priority) room = share_out(s, items, n, priority, room);
     s->turn++;
@@ -59,21 +87,23 @@ int scheduler_plan(scheduler *s, sched_item *items, int n) {
 
 void scheduler_measure(scheduler *s, int n_decode, int n_prompt, uint64_t ns) {
     if (n_prompt == 0) {
-        if (n_decode > 0) s->decode_ns += s->decode_ns == 0 ? (double)ns : 0.2 * ((double)ns - s->decode_ns);
+        double *known = slot(s, n_decode);
+        if (n_decode > 0) *known += *known == 0 ? (double)ns : 0.2 * ((double)ns - *known);
         return;
     }
-    bool late = n_decode > 0 && ns > s->max_stall_ns;
+    const bool late = n_decode > 0 && ns > s->max_stall_ns;
     /* The short end of a prompt says little about the price of a token. */
-    if (n_prompt < LEAST_CHUNK || (n_prompt * 2 < s->chunk && !late)) return;
-    double prompt_ns = (double)ns - (n_decode > 0 ? s->decode_ns : 0);
+    if (n_prompt * 2 < (int)s->chunk && !late) return;
+    double prompt_ns = (double)ns - scheduler_decode_ns(s, n_decode);
     if (prompt_ns < 0.1 * (double)ns) prompt_ns = 0.1 * (double)ns; /* hidden behind the streams; a tenth is noise */
     double each = prompt_ns / n_prompt;
-    double chunk = (AIM * (double)s->max_stall_ns - s->decode_ns) / each;
-    if (chunk > 2.0 * n_prompt) chunk = 2.0 * n_prompt;
-    if (chunk < LEAST_CHUNK) chunk = LEAST_CHUNK;
-    if (chunk > s->pass_tokens) chunk = s->pass_tokens;
-    /* Down at once, up by halves. */
-    s->chunk = chunk < s->chunk ? chunk : 0.5 * (s->chunk + chunk);
+    /* The further a prompt is read, the dearer its tokens become: what rose will rise again. */
+    const double growth = s->seen_ns > 0 && each > s->seen_ns ? each / s->seen_ns : 1;
+    s->seen_ns = each;
+    each *= growth < MOST_GROWTH ? growth : MOST_GROWTH;
+    /* Dearer at once, cheaper slowly; and no leaps beyond what was tried. */
+    s->each_ns = each > s->each_ns ? each : s->each_ns + 0.5 * (each - s->each_ns);
+    s->most = 2.0 * n_prompt;
 }
 
 static bool goes_before(const sched_waiting *a, const sched_waiting *b) {

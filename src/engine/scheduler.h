@@ -5,11 +5,16 @@
 
 #include "base/err.h"
 
+enum { SCHED_COUNTS = 33 };
+
 typedef struct scheduler {
     int pass_tokens;       /* most tokens of one pass */
     uint64_t max_stall_ns; /* how long a running stream may wait because others' prompts are read */
-    double decode_ns;      /* a pass without prompts, lately; 0: not known */
-    double chunk;          /* prompt tokens that fit into a pass beside running streams */
+    double decode_ns[SCHED_COUNTS]; /* a pass of so many streams without prompts, lately; 0: not known. The last is for all larger numbers */
+    double each_ns;        /* what one prompt token more in the next pass will cost; 0: not known */
+    double seen_ns;        /* what one cost in the last */
+    double most;           /* prompt tokens that a pass may grow to */
+    double chunk;          /* prompt tokens that fitted into the last pass beside running streams */
     unsigned turn;
 } scheduler;
 
@@ -29,6 +34,9 @@ int scheduler_plan(scheduler *s, sched_item *items, int n);
 
 /* How long the pass took that held n_decode single tokens of streams and n_prompt tokens of prompts. */
 void scheduler_measure(scheduler *s, int n_decode, int n_prompt, uint64_t ns);
+
+/* How long a pass of so many streams takes without prompts; 0: not known. */
+double scheduler_decode_ns(const scheduler *s, int n_decode);
 
 /* One waiting sequence. */
 typedef struct sched_waiting {

@@ -261,19 +261,21 @@ hearth_kv_stats hearth_engine_kv(const hearth_engine *en) {
         o = (hearth_kv_stats){.hot_blocks = k.blocks, .hot_bytes = k.bytes, .hot_budget = k.budget, .hot_evictions = k.evictions, .blocks_in_use = k.in_use,
                               .lookups = k.lookups, .hits = k.hits, .hot_hits = k.hot_hits, .tokens_asked = k.tokens_asked, .tokens_found = k.tokens_found, .tokens_loaded = k.tokens_loaded};
     }
-    double per_token = en->prefill_tokens ? (double)en->prefill_ns * 1e-9 / (double)en->prefill_tokens : 0;
-    o.hot_tokens = o.tokens_found - o.tokens_loaded;
+    const store_stats s = en->store ? store_get_stats(en->store) : (store_stats){0};
+    const double per_token = recall_token_seconds(en);
+    /* Whoever read them, they were found in memory afterwards. */
+    if (en->store) o.tokens_loaded = s.loaded_blocks * KV_BLOCK;
+    o.hot_tokens = o.tokens_found > o.tokens_loaded ? o.tokens_found - o.tokens_loaded : 0;
     o.hot_misses = o.lookups - o.hot_hits;
     o.prefill_speed = per_token > 0 ? 1 / per_token : 0;
     o.hot_saved_seconds = per_token * (double)o.hot_tokens;
     o.warm_saved_seconds = per_token * (double)o.tokens_loaded;
     o.stall_seconds = (double)en->kv_stall_ns * 1e-9;
     if (!en->store) return o;
-    store_stats s = store_get_stats(en->store);
     o.store = true, o.degraded = s.degraded;
     o.warm_blocks = s.disk.blocks, o.warm_bytes = s.disk.bytes, o.warm_budget = s.disk.budget, o.warm_evictions = s.disk.evictions, o.agents = s.disk.agents;
     o.written_blocks = s.written_blocks, o.written_bytes = s.written_bytes, o.saves = s.saves, o.waiting = s.waiting, o.skipped = s.skipped;
-    o.failures = s.failures, o.damaged = s.damaged, o.tokens_loaded = s.loaded_blocks * KV_BLOCK;
+    o.failures = s.failures, o.damaged = s.damaged;
     o.warm_hits = s.loads, o.warm_misses = s.misses, o.longest_load = s.longest_load, o.save_seconds = s.save_seconds, o.longest_save = s.longest_save;
     o.write_seconds = s.write_seconds, o.load_seconds = s.load_seconds, o.longest_write = s.longest_write, o.scan_seconds = s.disk.scan_seconds;
     return o;

@@ -1,6 +1,6 @@
 // page.test.mjs: Chromium drives the page: chat, stop, retry, branches, the server going away in the middle, the dashboard, dark, keyboard, narrow.
 import assert from "node:assert/strict";
-import { existsSync } from "node:fs";
+import { existsSync, mkdirSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import puppeteer from "puppeteer-core";
@@ -32,6 +32,26 @@ after(async () => {
   await browser?.close();
   await server?.stop();
 });
+
+// Pictures for people to look at, light and dark, wide and narrow: build/pictures.
+const pictures = fileURLToPath(new URL("../../build/pictures/", import.meta.url));
+mkdirSync(pictures, { recursive: true });
+async function picture(name, { on = page, widths = [1200, 375], prepare = () => {} } = {}) {
+  const had = on.viewport(), theme = await on.evaluate(() => document.documentElement.dataset.theme);
+  const dress = (scheme) => on.evaluate((s) => { if (s) document.documentElement.dataset.theme = s; else delete document.documentElement.dataset.theme; }, scheme);
+  for (const width of widths) {
+    if (width !== had.width) await on.setViewport({ width, height: width > 600 ? 800 : 720 });
+    for (const scheme of ["light", "dark"]) {
+      await dress(scheme);
+      await prepare();
+      // What moves comes to rest, but for what never does.
+      await on.evaluate(() => Promise.allSettled(document.getAnimations().filter((a) => a.effect.getTiming().iterations !== Infinity).map((a) => a.finished)));
+      await on.screenshot({ path: `${pictures}${name}-${width}-${scheme}.png` });
+    }
+  }
+  await dress(theme);
+  if (widths.some((width) => width !== had.width)) await on.setViewport(had);
+}
 
 const say = async (text) => {
   await page.waitForFunction(() => document.getElementById("stop").hidden);
@@ -78,6 +98,7 @@ const endless = (on) => page.evaluate((is) => {
 }, on);
 
 test("a chat, and what was remembered", options, async () => {
+  await picture("welcome");
   await set({ temperature: "0" });
   await exchange("Hello! Who are you?");
   assert.match((await answers())[0], /Ember/);
@@ -100,6 +121,15 @@ test("text of the model never becomes HTML", options, async () => {
   assert.ok(!/<img|<script|<i>|<b>|href="javascript/.test(html), html);
   assert.match(html, /<strong>b<\/strong>.*<ol><li>a<ul><li>b<\/li><\/ul>.*<li>d<\/li><\/ol>.*<td class="right">2<\/td>.*<blockquote><p>q<\/p><\/blockquote>.*type="checkbox"/s);
   assert.match(html, /href="https:\/\/example.org\/a_b_c".*snake_case_word/);
+  const fill = () => page.evaluate(async () => {
+    const { showMarkdown } = await import("./markdown.js");
+    const body = document.querySelector("article.assistant > .body");
+    showMarkdown(body, "# A heading\n\nSome *words* and `code`, [a link](https://example.org/).\n\n```c\nint main(void) {\n    return 0; /* a line that is much longer than a narrow screen is wide, so that it must scroll and not stick out */\n}\n```\n\n" +
+      "1. first\n   - inner\n2. second\n\n| name | number | a wide column of words |\n|--|--:|--|\n| one | 1 | text that goes on and on |\n\n> quoted\n\n- [x] done\n\n" + "averylongword".repeat(20));
+  });
+  await picture("markdown", { prepare: fill });
+  await page.reload();
+  await page.waitForSelector("article.assistant");
 });
 
 test("a growing text keeps the nodes that did not change; odd texts are quick", options, async () => {
@@ -123,6 +153,7 @@ test("stop, then continue; retry in a branch; both stay", options, async () => {
   await page.keyboard.press("Escape");
   await idle();
   assert.match((await texts(".below")).at(-1), /Stopped/);
+  await picture("stopped");
   await set({ max_tokens: "12" });
   const part = (await answers()).at(-1);
   await answered(() => press("article.assistant .tools button", "Continue"));
@@ -143,11 +174,13 @@ test("edit a message: a branch; the other stays reachable, also after a reload",
   const before = await asked();
   await page.evaluate(() => document.querySelector("article.user .tools button").click());
   await page.keyboard.type(" And more!");
+  await picture("edit");
   await answered(() => page.keyboard.press("Enter"));
   assert.deepEqual(await asked(), ["Hello! Who are you? And more!"]);
   assert.match((await texts("article.user .pager"))[0], /2 \/ 2/);
   await page.reload();
   await page.waitForSelector("article.user .pager");
+  await picture("branches");
   assert.deepEqual(await asked(), ["Hello! Who are you? And more!"]);
   await press("article.user .pager button", "Previous version of this message");
   await page.waitForFunction((n) => document.querySelectorAll("article.user").length === n, {}, before.length);
@@ -184,6 +217,7 @@ test("a message to a server that is away is sent when it is back; the page opens
   await alt("KeyN");
   await say("Are you there?");
   await page.waitForFunction(() => /goes on when it is back/.test(document.querySelector(".wait")?.textContent ?? ""));
+  await picture("away");
   server = await start("--port", port, "--store-dir", store);
   await idle();
   assert.ok((await answers()).at(-1).length > 0);
@@ -221,6 +255,11 @@ test("an agent is pinned, moved to disk, and deleted from its menu", options, as
   };
   const agents = async () => (await (await fetch(server.address + "/v1/agents")).json()).data;
   const rows = await page.$$eval("#list li", (l) => l.length), had = (await agents()).length;
+  await page.focus("#list li.open .more");
+  await page.keyboard.press("Enter");
+  await page.waitForSelector(".menu:popover-open");
+  await picture("menu", { widths: [1200] });
+  await page.keyboard.press("Escape");
   await choose("Move to disk");
   await page.waitForSelector("#list li.open .tier.warm");
   await exchange("Are you still there?");
@@ -230,6 +269,7 @@ test("an agent is pinned, moved to disk, and deleted from its menu", options, as
   assert.ok((await agents()).some((a) => a.pinned));
   await choose("Delete");
   await page.waitForSelector("#confirm[open]");
+  await picture("confirm");
   await press("#confirm button", "Delete");
   await page.waitForFunction((n) => document.querySelectorAll("#list li").length === n, {}, rows - 1);
   assert.equal(await page.evaluate(() => location.hash), "#/");
@@ -244,6 +284,7 @@ test("a refused request is told in words, and can be retried", options, async ()
   await say("Hello!");
   await page.waitForSelector("article [role=alert]");
   assert.match((await texts("article [role=alert]")).at(-1), /refused this request/);
+  await picture("refused");
   await set({ shape: "json", rules: "" });
   await press("article.assistant .tools button", "Retry: answer again in a branch");
   await page.waitForFunction(() => !document.querySelector("article [role=alert]"));
@@ -260,6 +301,9 @@ test("the dashboard shows numbers and charts", options, async () => {
   const told = await page.$$eval("#charts svg", (l) => l.map((e) => e.getAttribute("aria-label")));
   assert.match(told[0], /^Generated: .* tokens\/s; at most/);
   assert.ok(await page.$$eval("[role=meter]", (l) => l.length) >= 4);
+  await picture("dashboard");
+  await page.evaluate(() => document.querySelector(".sheet")?.lastElementChild.scrollIntoView());
+  await picture("dashboard-end");
   await page.keyboard.press("Escape");
   await page.waitForSelector("#chat:not([hidden])");
 });
@@ -309,6 +353,7 @@ test("by keyboard alone", options, async () => {
   await page.keyboard.press("Escape");
   await alt("KeyO");
   assert.equal(await page.$eval("#options", (e) => e.hidden), false);
+  await picture("options");
   await page.keyboard.press("Escape");
   assert.equal(await page.$eval("#options", (e) => e.hidden), true);
   assert.equal(await focused(), "open-options");
@@ -333,6 +378,7 @@ test("on a narrow screen the list is a drawer and nothing sticks out", options, 
   assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
   await page.click("#open-side");
   await page.waitForFunction(() => document.getElementById("main").inert);
+  await picture("drawer", { widths: [375] });
   await page.keyboard.press("Escape");
   assert.equal(await page.evaluate(() => document.getElementById("main").inert), false);
   await page.evaluate(() => { location.hash = "#/dashboard"; });
@@ -369,6 +415,7 @@ test("a server that asks for a key: the page asks for it", options, async () => 
   try {
     const p = await newPage(locked.address, own);
     await p.waitForSelector("#key-dialog[open]");
+    await picture("key", { on: p });
     await p.type("#key", "wrong");
     await p.keyboard.press("Enter");
     await p.waitForFunction(() => /not the right one/.test(document.getElementById("key-title").textContent) && document.getElementById("key-dialog").open);

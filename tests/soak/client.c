@@ -10,7 +10,7 @@
 /* Patience with one reply. */
 enum { SILENCE_MS = 120000 };
 
-static uint64_t next(uint64_t *seed) {
+uint64_t client_random(uint64_t *seed) {
     *seed ^= *seed << 13;
     *seed ^= *seed >> 7;
     *seed ^= *seed << 17;
@@ -68,12 +68,18 @@ static bool read_all(int fd, buf *in, tally *t, int pause_ms) {
 
 static int status_of(const buf *reply) { return reply->len > 12 && strncmp(reply->data, "HTTP/1.1 ", 9) == 0 ? atoi(reply->data + 9) : 0; }
 
-void client_get(int port, const char *path, buf *out) {
+int client_request(int port, const char *method, const char *path, const char *body, buf *out) {
     int fd = dial(port, 0);
-    if (fd < 0) return;
-    send_request(fd, "GET", path, "");
-    read_all(fd, out, NULL, 0);
+    if (fd < 0) return 0;
+    send_request(fd, method, path, body);
+    bool whole = read_all(fd, out, NULL, 0);
     close(fd);
+    return whole ? status_of(out) : 0;
+}
+
+const char *client_body(const buf *reply) {
+    const char *end = reply->data ? strstr(reply->data, "\r\n\r\n") : NULL;
+    return end ? end + 4 : "";
 }
 
 /* ---- good requests ---- */
@@ -81,8 +87,8 @@ void client_get(int port, const char *path, buf *out) {
 static const char *const topics[] = {"the sea", "a small cat", "the moon", "bread", "a train", "rain", "old maps", "a garden", "winter", "a lamp"};
 
 static void chat_body(char *body, size_t cap, uint64_t *seed, bool stream) {
-    snprintf(body, cap, "{\"messages\":[{\"role\":\"user\",\"content\":\"Tell me about %s and number %d.\"}],\"max_tokens\":%d,\"stream\":%s%s}", topics[next(seed) % 10],
-             (int)(next(seed) % 50), 8 + (int)(next(seed) % 56), stream ? "true" : "false", stream ? ",\"stream_options\":{\"include_usage\":true}" : "");
+    snprintf(body, cap, "{\"messages\":[{\"role\":\"user\",\"content\":\"Tell me about %s and number %d.\"}],\"max_tokens\":%d,\"stream\":%s%s}", topics[client_random(seed) % 10],
+             (int)(client_random(seed) % 50), 8 + (int)(client_random(seed) % 56), stream ? "true" : "false", stream ? ",\"stream_options\":{\"include_usage\":true}" : "");
 }
 
 static bool fail(tally *t, const char *what, const buf *reply) {
@@ -93,8 +99,17 @@ static bool fail(tally *t, const char *what, const buf *reply) {
     return false;
 }
 
+/* The number after either name, the first of its kind in the reply: there is one usage in each. */
+static uint64_t number_after(const buf *reply, const char *name, const char *or_name) {
+    const char *at = strstr(reply->data, name);
+    if (!at) at = strstr(reply->data, name = or_name);
+    return at ? strtoull(at + strlen(name), NULL, 10) : 0;
+}
+
 static void count_tokens(tally *t, const buf *reply) {
-    for (const char *p = reply->data; (p = strstr(p, "\"completion_tokens\":")); p += 20) t->tokens += strtoull(p + 20, NULL, 10);
+    t->prompt += number_after(reply, "\"prompt_tokens\":", "\"input_tokens\":");
+    t->cached += number_after(reply, "\"cached_tokens\":", "\"cached_tokens\":");
+    t->completion += number_after(reply, "\"completion_tokens\":", "\"output_tokens\":");
 }
 
 /* A request that must be answered, whose reply must end with or hold the given text. */
@@ -119,16 +134,16 @@ static void good(int port, tally *t, const char *path, const char *body, const c
 
 static void leave_early(int port, uint64_t *seed, tally *t) {
     char body[512], part[512];
-    chat_body(body, sizeof body, seed, next(seed) % 4 != 0);
+    chat_body(body, sizeof body, seed, client_random(seed) % 4 != 0);
     int fd = dial(port, 0);
     t->left++;
     if (fd < 0) return;
     send_request(fd, "POST", "/v1/chat/completions", body);
-    int pieces = (int)(next(seed) % 6);
+    int pieces = (int)(client_random(seed) % 6);
     struct pollfd p = {.fd = fd, .events = POLLIN};
     for (int i = 0; i < pieces && poll(&p, 1, 5000) > 0 && recv(fd, part, sizeof part, 0) > 0; i++) {}
     struct linger at_once = {.l_onoff = 1};
-    if (next(seed) % 2) setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    if (client_random(seed) % 2) setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
     close(fd);
 }
 
@@ -158,7 +173,7 @@ static void malformed(int port, uint64_t *seed, tally *t) {
         {"/v1/completions", "\xff\xfe{}", "\"error\""},
         {"/v1/nothing", "{}", "\"error\""},
     };
-    int fd = dial(port, 0), i = (int)(next(seed) % 10);
+    int fd = dial(port, 0), i = (int)(client_random(seed) % 10);
     t->bad++;
     if (fd < 0) return;
     if (i < 8) {
@@ -167,7 +182,7 @@ static void malformed(int port, uint64_t *seed, tally *t) {
         return;
     }
     char noise[512];
-    for (size_t k = 0; k < sizeof noise; k++) noise[k] = (char)next(seed);
+    for (size_t k = 0; k < sizeof noise; k++) noise[k] = (char)client_random(seed);
     send_all(fd, noise, sizeof noise);
     shutdown(fd, SHUT_WR);
     expect_refusal(fd, t, true, NULL);
@@ -178,7 +193,7 @@ static void oversized(int port, uint64_t *seed, tally *t) {
     buf b = {0};
     t->bad++;
     if (fd < 0) return;
-    switch (next(seed) % 3) {
+    switch (client_random(seed) % 3) {
     case 0: /* promised */
         buf_adds(&b, "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999999999999\r\n\r\n{", NULL);
         break;
@@ -200,9 +215,9 @@ static void oversized(int port, uint64_t *seed, tally *t) {
     buf_free(&b);
 }
 
-void client_round(int port, uint64_t *seed, tally *t) {
+void client_round(int port, uint64_t *seed, bool polite, tally *t) {
     char body[512];
-    int kind = (int)(next(seed) % 100);
+    int kind = (int)(client_random(seed) % (polite ? 76 : 100));
     if (kind < 55) {
         chat_body(body, sizeof body, seed, true);
         good(port, t, "/v1/chat/completions", body, "data: [DONE]", false);

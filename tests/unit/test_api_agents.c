@@ -120,12 +120,29 @@ static void other_apis_have_agents_too(void **state) {
     assert_string_equal(text_at(m, "0.content"), "Be kind.");
     assert_string_equal(text_at(m, "2.role"), "assistant");
     json_decref(m);
-    j = ask_with("POST", "/v1/completions", "X-Agent: writer\r\n", "{\"prompt\":\"Once upon\",\"max_tokens\":5}", &status);
+    j = ask_with("POST", "/v1/completions", "X-Agent: writer\r\n", "{\"prompt\":\"Once upon\",\"max_tokens\":5,\"temperature\":0}", &status);
     assert_int_equal(status, 200);
     int tokens = int_at(j, "usage.total_tokens");
     json_decref(j);
     assert_int_equal(number("GET", "/v1/agents/writer", "", 200, "tokens"), tokens);
     expect("POST", "/v1/agents/writer/generate", "{\"messages\":[" USER("Hi") "]}", 400);
+    /* Responses, streamed and whole, with the conversation so far. */
+    j = ask_with("POST", "/v1/responses", "X-Agent: rosa\r\n", "{\"instructions\":\"Be kind.\",\"input\":\"Hello!\",\"max_output_tokens\":6,\"temperature\":0}", &status);
+    assert_int_equal(status, 200);
+    tokens = int_at(j, "usage.total_tokens");
+    assert_int_equal(number("GET", "/v1/agents/rosa", "", 200, "tokens"), tokens);
+    char body[300], remembered[64];
+    snprintf(body, sizeof body, "{\"instructions\":\"Be kind.\",\"input\":\"Why?\",\"max_output_tokens\":6,\"temperature\":0,\"session\":\"rosa\",\"stream\":true,\"previous_response_id\":\"%s\"}",
+             text_at(j, "id"));
+    json_decref(j);
+    buf events = stream("/v1/responses", body);
+    snprintf(remembered, sizeof remembered, "\"cached_tokens\":%d", tokens);
+    if (!strstr(events.data, remembered)) fail_msg("%s not in %s", remembered, events.data);
+    buf_free(&events);
+    m = messages_of("/v1/agents/rosa");
+    assert_int_equal(json_array_size(m), 5);
+    assert_string_equal(text_at(m, "3.content"), "Why?");
+    json_decref(m);
     /* The field 'user' names one too, where it can be had. */
     expect("POST", "/v1/completions", "{\"prompt\":\"Once\",\"max_tokens\":2,\"user\":\"umberto\"}", 200);
     expect("POST", "/v1/completions", "{\"prompt\":[\"A\",\"B\"],\"max_tokens\":2,\"user\":\"umberto\"}", 200);
@@ -142,6 +159,98 @@ static void other_apis_have_agents_too(void **state) {
     assert_int_equal(status, 400);
     assert_string_equal(text_at(j, "type"), "error");
     json_decref(j);
+}
+
+/* All at once or some at a time, the last used first. */
+static void lists_in_pieces(void **state) {
+    (void)state;
+    static const char *const names[] = {"p1", "p2", "p@3", "p 4", "p5"};
+    char body[60], path[100], after[80] = "", all[1000] = "", pieces[1000] = "";
+    for (size_t i = 0; i < 5; i++) {
+        snprintf(body, sizeof body, "{\"id\":\"%s\"}", names[i]);
+        expect("POST", "/v1/agents", body, 201);
+    }
+    int status;
+    json_t *j = ask_with("GET", "/v1/agents", NULL, "", &status);
+    assert_true(json_is_false(at(j, "has_more")));
+    size_t n = json_array_size(at(j, "data"));
+    for (size_t i = 0; i < n; i++) strcat(strcat(all, text_at(json_array_get(at(j, "data"), i), "id")), "|");
+    for (size_t i = 1; i < n; i++) assert_true(int_at(json_array_get(at(j, "data"), i - 1), "last_used") >= int_at(json_array_get(at(j, "data"), i), "last_used"));
+    json_decref(j);
+    for (bool more = true; more;) {
+        snprintf(path, sizeof path, "/v1/agents?limit=2%s%s", after[0] ? "&after=" : "", after);
+        j = ask_with("GET", path, NULL, "", &status);
+        assert_int_equal(status, 200);
+        size_t got = json_array_size(at(j, "data"));
+        assert_true(got == 2 || (got == 1 && n % 2));
+        for (size_t i = 0; i < got; i++) strcat(strcat(pieces, text_at(json_array_get(at(j, "data"), i), "id")), "|");
+        const char *last = text_at(json_array_get(at(j, "data"), got - 1), "id");
+        snprintf(after, sizeof after, "%s", strcmp(last, "p 4") == 0 ? "p%204" : strcmp(last, "p@3") == 0 ? "p%403" : last);
+        more = json_is_true(at(j, "has_more"));
+        json_decref(j);
+    }
+    assert_string_equal(pieces, all);
+    expect("GET", "/v1/agents?limit=0", "", 400);
+    expect("GET", "/v1/agents?limit=2x", "", 400);
+    expect("GET", "/v1/agents?after=nobody", "", 400);
+}
+
+/* An answer that broke off goes on, and is one message of the agent's with what was there. */
+static void broken_answers_go_on(void **state) {
+    (void)state;
+    int status;
+#define CUT "{\"role\":\"assistant\",\"content\":\"I am a\"}"
+    json_t *j = ask_with("POST", "/v1/chat/completions", "X-Agent: cut\r\n", "{\"messages\":[" USER("Who are you?") "," CUT "],\"continue_final_message\":true" REST "}", &status);
+    assert_int_equal(status, 200);
+    json_t *m = messages_of("/v1/agents/cut");
+    char whole[400];
+    snprintf(whole, sizeof whole, "I am a%s", text_at(j, "choices.0.message.content"));
+    assert_int_equal(json_array_size(m), 2);
+    assert_string_equal(text_at(m, "1.content"), whole);
+    json_decref(m);
+    json_decref(j);
+    expect("POST", "/v1/chat/completions", "{\"messages\":[" USER("Hi") "],\"continue_final_message\":true}", 400);
+    expect("POST", "/v1/chat/completions", "{\"messages\":[" USER("Hi") "," CUT "],\"continue_final_message\":true,\"regex\":\"a\"}", 400);
+    /* The same tokens as asking for text to go on behind it. */
+    j = post("/apply-template", "{\"messages\":[" USER("Who are you?") "]}", &status);
+    json_t *body = json_pack("{s:s+, s:f, s:i}", "prompt", text_at(j, "prompt"), "I am a", "temperature", 0.0, "max_tokens", 12);
+    char *text = json_dumps(body, 0);
+    json_t *plain = post("/v1/completions", text, &status), *again = post("/v1/chat/completions", "{\"messages\":[" USER("Who are you?") "," CUT "],\"continue_final_message\":true" REST "}", &status);
+    assert_string_equal(text_at(plain, "choices.0.text"), text_at(again, "choices.0.message.content"));
+    free(text);
+    json_decref(body), json_decref(plain), json_decref(again), json_decref(j);
+}
+
+/* The calls of an answer are kept as the client saw them, and the agent goes on from the tokens that the model wrote. */
+static void calls_are_calls(void **state) {
+    (void)state;
+    int status;
+    static const char tools[] = "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"weather\",\"parameters\":{\"type\":\"object\",\"properties\":{\"city\":{\"enum\":[\"Rome\",\"Oslo\"]}},"
+                                "\"required\":[\"city\"],\"additionalProperties\":false}}}]";
+    char body[1200];
+    snprintf(body, sizeof body, "{\"messages\":[" USER("Weather?") "],%s,\"tool_choice\":\"required\",\"temperature\":0}", tools);
+    json_t *j = ask_with("POST", "/v1/chat/completions", "X-Agent: caller\r\n", body, &status);
+    assert_int_equal(status, 200);
+    json_t *m = messages_of("/v1/agents/caller");
+    assert_int_equal(json_array_size(m), 2);
+    assert_true(json_is_null(at(m, "1.content")));
+    assert_null(at(m, "1.written"));
+    assert_true(json_equal(at(m, "1.tool_calls"), at(j, "choices.0.message.tool_calls")));
+    snprintf(body, sizeof body, "{\"messages\":[{\"role\":\"tool\",\"tool_call_id\":\"%s\",\"content\":\"sunny\"}],%s" REST "}", text_at(m, "1.tool_calls.0.id"), tools);
+    int before = number("GET", "/v1/agents/caller", "", 200, "tokens");
+    json_decref(j);
+    j = ask_with("POST", "/v1/agents/caller/generate", NULL, body, &status);
+    if (status != 200) fail_msg("%s", json_dumps(j, 0));
+    assert_true(int_at(j, "usage.prompt_tokens_details.cached_tokens") >= before);
+    json_decref(j);
+    json_decref(m);
+    m = messages_of("/v1/agents/caller");
+    assert_int_equal(json_array_size(m), 4);
+    assert_string_equal(text_at(m, "1.tool_calls.0.function.name"), "weather"); /* still */
+    json_decref(m);
+    expect("POST", "/v1/agents/caller/rewind", "{\"messages\":2}", 200);
+    /* Nobody else may say what was written. */
+    expect("POST", "/v1/agents/caller/generate", "{\"messages\":[{\"role\":\"user\",\"content\":\"x\",\"written\":\"y\"}]}", 400);
 }
 
 static void forks_and_rewinds(void **state) {
@@ -365,6 +474,7 @@ static void without_a_store(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chats_go_on),           cmocka_unit_test(other_apis_have_agents_too), cmocka_unit_test(forks_and_rewinds),
+        cmocka_unit_test(broken_answers_go_on),  cmocka_unit_test(calls_are_calls),       cmocka_unit_test(lists_in_pieces),
         cmocka_unit_test(pins_evicts_and_forgets), cmocka_unit_test(one_request_at_a_time),    cmocka_unit_test(leaving_changes_nothing),
         cmocka_unit_test(metrics_agree),         cmocka_unit_test(remembers_after_a_restart),  cmocka_unit_test(without_a_store),
     };

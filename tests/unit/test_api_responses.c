@@ -147,7 +147,48 @@ static void test_calls(void **state) {
     json_decref(j);
 }
 
+/* What one tenant was told is not there for another: not to be read, gone on from or deleted. */
+static void test_tenants(void **state) {
+    (void)state;
+    err e = {0};
+    char path[400], id[80], body[300], route[128];
+    static const char keys[] = "alpha tenant=ann\nbeta tenant=bob\n";
+    snprintf(path, sizeof path, "%s/keys", temp_dir());
+    spew(path, keys, strlen(keys));
+    http_options o = http_defaults();
+    o.port = 0;
+    o.keys = http_keys_new(&e);
+    assert_true(http_keys_read(o.keys, path, &e));
+    http_server *s = http_start(&o, api_handle, the_api, &e);
+    assert_non_null(s);
+    int open_port = port, status;
+    port = http_port(s);
+    json_t *j = ask_with("POST", "/v1/responses", "x-api-key: alpha\r\n", "{\"input\":\"Hello!\"," COLD "}", &status);
+    assert_int_equal(status, 200);
+    snprintf(id, sizeof id, "%s", text_at(j, "id"));
+    json_decref(j);
+    snprintf(route, sizeof route, "/v1/responses/%s", id);
+    snprintf(body, sizeof body, "{\"previous_response_id\":\"%s\",\"input\":\"And?\"," COLD "}", id);
+    static const struct { const char *key, *method; int status; } asked[] = {{"x-api-key: beta\r\n", "GET", 404},  {"x-api-key: beta\r\n", "POST", 400}, {"x-api-key: beta\r\n", "DELETE", 404},
+                                                                             {"x-api-key: alpha\r\n", "GET", 200}, {"x-api-key: alpha\r\n", "POST", 200}, {"x-api-key: alpha\r\n", "DELETE", 200}};
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        bool posts = strcmp(asked[i].method, "POST") == 0;
+        if (i == 3) { /* nor for those without one */
+            int with_keys = port;
+            port = open_port;
+            assert_int_equal(status_of("GET", route), 404);
+            port = with_keys;
+        }
+        json_decref(ask_with(asked[i].method, posts ? "/v1/responses" : route, asked[i].key, posts ? body : "", &status));
+        assert_int_equal(status, asked[i].status);
+    }
+    port = open_port;
+    http_stop(s);
+    http_keys_free(o.keys);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_events), cmocka_unit_test(test_conversation), cmocka_unit_test(test_damage), cmocka_unit_test(test_calls)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_events), cmocka_unit_test(test_conversation), cmocka_unit_test(test_damage), cmocka_unit_test(test_calls),
+                                       cmocka_unit_test(test_tenants)};
     return cmocka_run_group_tests(tests, start, stop);
 }

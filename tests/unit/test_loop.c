@@ -67,7 +67,7 @@ static void test_chunks_keep_the_pace(void **state) {
             double depth = 1 + (double)(60000 - left) / 20000;
             double ns = base + each * depth * items[1].share * (0.95 + 0.1 * rng_double(&seed));
             /* A pass of the smallest chunk may be too long on a slow machine; then nothing can be done. */
-            late += ns > limit && items[1].share > 8 && passes > 3;
+            late += ns > limit && items[1].share > 4 && passes > 3;
             scheduler_measure(&s, 2, items[1].share, (uint64_t)ns);
             if (passes % 7 == 0) scheduler_measure(&s, 2, 0, (uint64_t)base);
             left -= (size_t)items[1].share;
@@ -77,6 +77,31 @@ static void test_chunks_keep_the_pace(void **state) {
         /* It uses the time it has: at least a third of the best possible chunk. */
         double best = fmin(510, (limit - base) / (each * 4));
         assert_true(60000.0 / passes > best / 3 || best < 24);
+    }
+}
+
+/* Streams that alone take nearly as long as the limit, or longer: prompts move on, and slow them by a third at most, however many streams there are. */
+static void test_chunks_beside_slow_streams(void **state) {
+    (void)state;
+    const double each = 8e6;
+    for (double one = 20e6; one < 500e6; one *= 1.5) {
+        scheduler s;
+        scheduler_init(&s, 512, 100000000);
+        sched_item items[9] = {{.left = 4000}};
+        scheduler_plan(&s, items, 1); /* nothing runs: all of it */
+        scheduler_measure(&s, 0, items[0].share, (uint64_t)(each * items[0].share));
+        for (int n = 8; n >= 1; n--) {
+            const double streams = one * (1 + 0.1 * n);
+            for (int pass = 0; pass < 20; pass++) {
+                if (pass % 5 == 0) scheduler_measure(&s, n, 0, (uint64_t)streams);
+                for (int i = 0; i <= n; i++) items[i] = (sched_item){.left = i ? 1 : 4000, .decoding = i > 0};
+                scheduler_plan(&s, items, n + 1);
+                assert_true(items[0].share >= 1);
+                const double ns = streams + each * items[0].share;
+                assert_true(ns <= 100e6 || ns <= 1.34 * streams || items[0].share <= 4);
+                scheduler_measure(&s, n, items[0].share, (uint64_t)ns);
+            }
+        }
     }
 }
 
@@ -491,6 +516,7 @@ int main(void) {
         cmocka_unit_test(test_decode_comes_first),
         cmocka_unit_test(test_shares_are_fair),
         cmocka_unit_test(test_chunks_keep_the_pace),
+        cmocka_unit_test(test_chunks_beside_slow_streams),
         cmocka_unit_test(test_who_starts_next),
         cmocka_unit_test_setup(test_company_changes_nothing, use_exact),
         cmocka_unit_test_setup(test_little_memory, use_exact),

@@ -100,7 +100,7 @@ static void one_prompt_once(void **state) {
     hearth_engine *en = open_tiny(HEARTH_AUTO, true);
     loop *l = open_loop(en, AGENTS);
     loop_ticket *t[AGENTS];
-    enum { OWN = 10, MORE = 6, BLOCKS = SYSTEM / 64 };
+    enum { OWN = 20, MORE = 6, BLOCKS = SYSTEM / 64 };
     int cached = 0;
     for (int i = 0; i < AGENTS; i++) t[i] = ask(l, prompt_of(i, SYSTEM, OWN), SYSTEM + OWN, MORE, 1, NULL);
     for (int i = 0; i < AGENTS; i++) cached += wait_for(t[i], NULL).cached_tokens;
@@ -130,6 +130,9 @@ static void one_prompt_once(void **state) {
     assert_int_equal(s.hot_tokens, SYSTEM);
     assert_int_equal(s.warm_tokens, SYSTEM);
     assert_true(s.warm_saved_s > 0);
+    /* The engine tells the same. */
+    k = hearth_engine_kv(en);
+    assert_true(k.warm_saved_seconds > 0.999 * s.warm_saved_s && k.warm_saved_seconds < 1.001 * s.warm_saved_s);
     loop_free(l);
     hearth_engine_close(en);
 }

@@ -17,34 +17,54 @@
 #define ACT_SCALED_SUM(x, w, t) vf_set(((const float *)(const void *)((x) + 36 * (w)))[t])
 #define ACT_MINUS_SUM(x, w, t, which) ((x) + (40 + 4 * (which)) * (w) + 4 * (t))
 
+/* What the whole numbers of a token's columns start with, so that weights are as if they had their sign. which: 0: all 32, 1: the first 16, 2: the last. */
+INLINE vi sum_start(const uint8_t *x, int w, int t, int which, const traits tr) {
+    const uint8_t *minus_sum = ACT_MINUS_SUM(x, w, t, which);
+    return tr.bits == 8 ? signed_start(minus_sum) : tr.offset < 0 ? vi_set(0) : vi_shl(vi_cast(minus_sum), tr.offset < 0 ? 0 : tr.offset);
+}
+
 /* Adds the products of 32 columns to the sums of tokens [t0, t0 + count). */
 INLINE void block_add(vf *acc, const block *o, const uint8_t *x, int w, int t0, int count, const traits tr) {
     const int8_t *q = (const int8_t *)x + 32 * t0;
-    const int bits = tr.bits;
-    vi a[TILE_STEP], b[TILE_STEP];
+    vi a[TILE_STEP];
+#pragma GCC unroll 8
+    for (int t = 0; t < count; t++) a[t] = sum_start(x, w, t0 + t, 0, tr);
+    dots(a, o->w, q, 8, tr.bits, count);
 #pragma GCC unroll 8
     for (int t = 0; t < count; t++) {
-        const uint8_t *minus_sum = ACT_MINUS_SUM(x, w, t0 + t, tr.halved ? 1 : 0);
-        a[t] = bits == 8 ? signed_start(minus_sum) : tr.offset < 0 ? vi_set(0) : vi_shl(vi_cast(minus_sum), tr.offset < 0 ? 0 : tr.offset);
-        if (tr.halved) b[t] = tr.offset < 0 ? vi_set(0) : vi_shl(vi_cast(ACT_MINUS_SUM(x, w, t0 + t, 2)), tr.offset < 0 ? 0 : tr.offset);
+        acc[t] = vf_fma(vf_of(a[t]), vf_mul(o->scale, ACT_SCALE(x, w, t0 + t)), acc[t]);
+        if (tr.min) acc[t] = vf_fma(o->min, ACT_SCALED_SUM(x, w, t0 + t), acc[t]);
     }
-    dots(a, o->w, q, tr.halved ? 4 : 8, bits, count);
-    if (tr.halved) dots(b, o->w + 4, q + 16, 4, bits, count);
+}
+
+/* The same for types with a scale per 16 columns: one half after the other, because both at once would not fit the registers. */
+INLINE void halves_add(vf *acc, const block *o, const uint8_t *x, int w, int t0, int count, const traits tr) {
+    const int8_t *q = (const int8_t *)x + 32 * t0;
+    vi a[TILE_STEP];
+    vf sum[TILE_STEP];
+#pragma GCC unroll 8
+    for (int t = 0; t < count; t++) a[t] = sum_start(x, w, t0 + t, 1, tr);
+    dots(a, o->w, q, 4, tr.bits, count);
+#pragma GCC unroll 8
+    for (int t = 0; t < count; t++) sum[t] = vf_mul(vf_of(a[t]), o->scale);
+    if (count > 1) KEEP_ORDER();
+#pragma GCC unroll 8
+    for (int t = 0; t < count; t++) a[t] = sum_start(x, w, t0 + t, 2, tr);
+    dots(a, o->w + 4, q + 16, 4, tr.bits, count);
 #pragma GCC unroll 8
     for (int t = 0; t < count; t++) {
-        const vf scale = ACT_SCALE(x, w, t0 + t);
-        if (tr.halved) {
-            vf sum = vf_fma(vf_of(b[t]), o->second, vf_mul(vf_of(a[t]), o->scale));
-            if (tr.min) {
-                sum = vf_sub(sum, vf_mul(o->min, vf_of(vi_cast(ACT_MINUS_SUM(x, w, t0 + t, 1)))));
-                sum = vf_sub(sum, vf_mul(o->second_min, vf_of(vi_cast(ACT_MINUS_SUM(x, w, t0 + t, 2)))));
-            }
-            acc[t] = vf_fma(sum, scale, acc[t]);
-        } else {
-            acc[t] = vf_fma(vf_of(a[t]), vf_mul(o->scale, scale), acc[t]);
+        sum[t] = vf_fma(vf_of(a[t]), o->second, sum[t]);
+        if (tr.min) {
+            sum[t] = vf_sub(sum[t], vf_mul(o->min, vf_of(vi_cast(ACT_MINUS_SUM(x, w, t0 + t, 1)))));
+            sum[t] = vf_sub(sum[t], vf_mul(o->second_min, vf_of(vi_cast(ACT_MINUS_SUM(x, w, t0 + t, 2)))));
         }
-        if (tr.min && !tr.halved) acc[t] = vf_fma(o->min, ACT_SCALED_SUM(x, w, t0 + t), acc[t]);
+        acc[t] = vf_fma(sum[t], ACT_SCALE(x, w, t0 + t), acc[t]);
     }
+}
+
+INLINE void columns_add(vf *acc, const block *o, const uint8_t *x, int w, int t0, int count, const traits tr) {
+    if (tr.halved) halves_add(acc, o, x, w, t0, count, tr);
+    else block_add(acc, o, x, w, t0, count, tr);
 }
 
 typedef void unpack_fn(block *o, const uint8_t *chunk, int blocks, int b, int h);
@@ -69,14 +89,14 @@ INLINE void tile_part(float *acc, const uint8_t *chunk, size_t bytes, int blocks
                 unpack(&o, chunk, 8, b, h);
                 if (h == 0 && ahead) prefetch_block(chunk + ahead, bytes, b);
                 KEEP_ORDER();
-                block_add(sum, &o, x + (size_t)b * PANEL_ACT * w, w, t0, count, tr);
+                columns_add(sum, &o, x + (size_t)b * PANEL_ACT * w, w, t0, count, tr);
                 KEEP_ORDER();
             }
         } else {
             for (int b = 0; b < blocks; b++) {
                 unpack(&o, chunk, blocks, b, h);
                 if (h == 0 && ahead) prefetch_block(chunk + ahead, bytes, b);
-                block_add(sum, &o, x + (size_t)b * PANEL_ACT * w, w, t0, count, tr);
+                columns_add(sum, &o, x + (size_t)b * PANEL_ACT * w, w, t0, count, tr);
             }
         }
 #pragma GCC unroll 8

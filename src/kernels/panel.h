@@ -34,6 +34,7 @@
 #define PANEL_CHUNK_MAX 4352 /* bytes of a chunk of quantized weights */
 #define PANEL_TILE 8    /* tokens */
 #define PANEL_ACT 52    /* bytes of a token's 32 quantized activations */
+#define PANEL_ACT_STEP 4 /* tokens that a task prepares at least: half a tile, so that two threads share one */
 #define PANEL_TOKENS 128 /* tokens whose sums are kept while a panel is read once */
 #define PANEL_L2 (384 << 10) /* bytes of activations that are read again for every panel of a task */
 

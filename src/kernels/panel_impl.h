@@ -190,7 +190,7 @@ static void panel_pack(const panel_type *p, uint8_t *dst, const void *src, int64
 #define PANEL_TYPE(name, block_columns, block_bytes, chunk_bytes) PANEL_TYPE_IN(TILE_CASES, name, block_columns, block_bytes, chunk_bytes)
 
 #define PANEL_PRODUCT(name)                                                                                                                \
-    {.act_bytes = SET(bytes_act_bytes), .act = SET(bytes_act), .act_step = PANEL_TILE, .rows = name##_rows, .row_step = PANEL_ROWS,                  \
+    {.act_bytes = SET(bytes_act_bytes), .act = SET(bytes_act), .act_step = PANEL_ACT_STEP, .rows = name##_rows, .row_step = PANEL_ROWS,                  \
      .packed_bytes = name##_packed_bytes, .pack = name##_pack_rows, .rows_packed = name##_rows_packed}
 
 #endif

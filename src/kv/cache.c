@@ -496,10 +496,24 @@ bool kv_cache_has(kv_cache *c, const kv_name *name) {
     return there;
 }
 
+/* Tails that build on a block and that nobody holds, of answers that were broken off for one: they are found only through it. */
+static size_t forget_tails(kv_cache *c, kv_block *b) {
+    size_t n = 0;
+    for (kv_block *tail = b->first_child, *next; tail; tail = next) {
+        next = tail->next;
+        if (!tail->heap_at || tail->n_tokens == KV_BLOCK) continue;
+        evict(c, tail);
+        n++;
+    }
+    return n;
+}
+
 size_t kv_cache_forget(kv_cache *c, const kv_name *name) {
     size_t n = 0;
     pthread_mutex_lock(&c->lock);
-    for (kv_block *b = lookup(c, name), *parent; b && b->heap_at; b = parent, n++) {
+    for (kv_block *b = lookup(c, name), *parent; b; b = parent, n++) {
+        n += forget_tails(c, b);
+        if (!b->heap_at) break;
         parent = b->parent->data ? b->parent : NULL; /* a root goes with its last child */
         evict(c, b);
     }

@@ -91,6 +91,34 @@ static void shares_prefixes(void **state) {
     kv_layout_free(&l);
 }
 
+static void forgets_with_tails(void **state) {
+    (void)state;
+    kv_layout l = small_layout();
+    kv_cache *c = kv_cache_new(&l, 1 << 30, NULL);
+    static talk one, other;
+    int32_t prompt[200], another[200];
+    uint64_t rng = test_seed();
+    fill(prompt, 200, &rng, 1000);
+    memcpy(another, prompt, sizeof prompt);
+    another[150] ^= 1;
+    one = (talk){.kv = {.layout = &l, .cache = c, .chain = chain_of(NULL)}};
+    other = (talk){.kv = {.layout = &l, .cache = c, .chain = chain_of(NULL)}};
+    append(&one, prompt, 140, 1);
+    const kv_name first = kv_name_next(&one.kv.chain, &one.kv.chain.root, prompt, KV_BLOCK), head = kv_name_next(&one.kv.chain, &first, prompt + KV_BLOCK, KV_BLOCK);
+    assert_true(kv_cache_has(c, &head));
+    /* A tail that somebody holds keeps what it builds on, one that nobody holds does not. */
+    append(&other, another, 160, 1);
+    end(&one, true);
+    kv_cache_forget(c, &head);
+    assert_true(kv_cache_has(c, &head));
+    check_or_write(&other, 0, false, 1);
+    end(&other, true);
+    assert_int_equal(kv_cache_forget(c, &head), 3);
+    assert_int_equal(kv_cache_stats(c).blocks, 0);
+    kv_cache_free(c);
+    kv_layout_free(&l);
+}
+
 static void forks_and_rewinds(void **state) {
     (void)state;
     kv_layout l = small_layout();
@@ -376,6 +404,7 @@ int main(void) {
         cmocka_unit_test(names_separate),
         cmocka_unit_test(packs_without_gaps),
         cmocka_unit_test(shares_prefixes),
+        cmocka_unit_test(forgets_with_tails),
         cmocka_unit_test(forks_and_rewinds),
         cmocka_unit_test(survives_random_use),
         cmocka_unit_test(serves_several_threads),

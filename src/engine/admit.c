@@ -34,7 +34,7 @@ bool admit_arrivals(loop *l) {
     while (!l->ending && l->n_inbox == 0 && l->n_queue == 0 && l->n_running == 0) pthread_cond_wait(&l->wake, &l->lock);
     bool go_on = !l->ending;
     if (grow_queue(l, l->n_inbox)) { /* else they stay in the inbox until there is memory */
-        memcpy(l->waiting + l->n_queue, l->inbox, l->n_inbox * sizeof *l->inbox);
+        if (l->n_inbox) memcpy(l->waiting + l->n_queue, l->inbox, l->n_inbox * sizeof *l->inbox);
         for (size_t i = 0; i < l->n_inbox; i++) {
             const choice *c = l->inbox[i];
             trace_arrive(l->o.trace, c->order, c->ticket->arrival, c->tokens.n, c->ticket->priority, c->ticket->owner);

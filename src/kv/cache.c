@@ -496,7 +496,24 @@ bool kv_cache_has(kv_cache *c, const kv_name *name) {
     return there;
 }
 
-/* Tails that build on a block and that nobody holds, of answers that were broken off for one: they are found only through it. */
+static kv_block *first_leaf(kv_block *b) {
+    while (b->first_child) b = b->first_child;
+    return b;
+}
+
+/* All that builds on a block and that nobody holds, leaves first; not by recursion, because conversations are long. */
+static size_t forget_below(kv_cache *c, kv_block *b) {
+    size_t n = 0;
+    for (kv_block *at = first_leaf(b), *next; at != b; at = next) {
+        next = at->next ? first_leaf(at->next) : at->parent;
+        if (!at->heap_at) continue;
+        evict(c, at);
+        n++;
+    }
+    return n;
+}
+
+/* Tails that build on a block and that nobody holds. */
 static size_t forget_tails(kv_cache *c, kv_block *b) {
     size_t n = 0;
     for (kv_block *tail = b->first_child, *next; tail; tail = next) {
@@ -511,7 +528,9 @@ static size_t forget_tails(kv_cache *c, kv_block *b) {
 size_t kv_cache_forget(kv_cache *c, const kv_name *name) {
     size_t n = 0;
     pthread_mutex_lock(&c->lock);
-    for (kv_block *b = lookup(c, name), *parent; b; b = parent, n++) {
+    kv_block *b = lookup(c, name);
+    if (b) n += forget_below(c, b);
+    for (kv_block *parent; b; b = parent, n++) {
         n += forget_tails(c, b);
         if (!b->heap_at) break;
         parent = b->parent->data ? b->parent : NULL; /* a root goes with its last child */

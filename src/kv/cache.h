@@ -81,8 +81,8 @@ enum { KV_SIBLINGS = 64 };
 kv_block *kv_cache_find_part(kv_cache *c, const kv_name *parent, const int32_t *tokens, size_t n, size_t least, size_t *matched);
 /* Whether a block or tail of that name is there. This is no use of it. */
 bool kv_cache_has(kv_cache *c, const kv_name *name);
-/* Lets go of the block of that name and of those before it, with tails that build on them, as far as no full block builds on them and nobody holds them. Returns how
- * many went. */
+/* Lets go of the block of that name, of what builds on it, and of the blocks before it as far as no other full block builds on them. What somebody holds stays, with what it
+ * builds on. Returns how many went. */
 size_t kv_cache_forget(kv_cache *c, const kv_name *name);
 /* Lets go of everything that nobody holds. Returns how many blocks went. */
 size_t kv_cache_clear(kv_cache *c);

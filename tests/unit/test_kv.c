@@ -115,6 +115,18 @@ static void forgets_with_tails(void **state) {
     end(&other, true);
     assert_int_equal(kv_cache_forget(c, &head), 3);
     assert_int_equal(kv_cache_stats(c).blocks, 0);
+    /* What was made beyond it goes too, but not what began before it. */
+    append(&one, prompt, 200, 1);
+    end(&one, true);
+    append(&other, another, 200, 1);
+    end(&other, true);
+    another[70] ^= 1;
+    append(&other, another, 200, 1);
+    end(&other, false);
+    assert_int_equal(kv_cache_forget(c, &head), 5); /* the head, and twice a full block and a tail below it */
+    assert_false(kv_cache_has(c, &head));
+    assert_true(kv_cache_has(c, &first));
+    assert_int_equal(kv_cache_stats(c).blocks, 3); /* the first, and two below it that differ from the head on */
     kv_cache_free(c);
     kv_layout_free(&l);
 }

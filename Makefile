@@ -122,7 +122,7 @@ $(BUILD)/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/tools/support.o $(S
 	$(CC) $(LDFLAGS) -fsanitize=fuzzer $^ $(LDLIBS) $(HTTP_LIBS) -lcmocka -o $@
 fuzz:
 	@$(MAKE) --no-print-directory -s $(PARALLEL) BUILD=build/fuzz CC=clang OPT='-O1 -g' SANITIZE='-fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all' \
-		WARN= $(FUZZERS:%=build/fuzz/%)
+		WARN=-Werror=incompatible-pointer-types $(FUZZERS:%=build/fuzz/%)
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) tests/fuzz/run.sh $(FUZZERS:%=build/fuzz/%)
 
 SOAK_SECONDS ?= 60

@@ -37,11 +37,12 @@ static void handle(void *user, http_request *r) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static http_server *server;
-    static const char *const keys[] = {"key", NULL}, *const origins[] = {"http://a.example", NULL};
+    static const char *const origins[] = {"http://a.example", NULL};
     if (!server) {
         http_options o = http_defaults();
         o.port = 0;
-        o.keys = keys;
+        o.keys = http_keys_new(NULL);
+        if (!o.keys || !http_keys_add(o.keys, &(http_key){.key = "key"}, NULL)) abort();
         o.origins = origins;
         o.max_body = 4096;
         o.idle_s = 2;

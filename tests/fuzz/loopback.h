@@ -3,6 +3,7 @@
 #define TESTS_FUZZ_LOOPBACK_H
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -15,7 +16,11 @@ static inline int loopback(int port, const void *head, size_t head_len, const vo
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct linger at_once = {.l_onoff = 1}; /* many connections a second leave no ports otherwise */
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-    if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof a) != 0) abort();
+    /* Connections that the server ended keep their ports for a minute; thousands a second use up all. */
+    for (int tries = 0; fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof a) != 0; tries++) {
+        if (fd < 0 || errno != EADDRNOTAVAIL || tries == 700) abort();
+        usleep(100000);
+    }
     if (head_len) send(fd, head, head_len, MSG_NOSIGNAL);
     if (body_len) send(fd, body, body_len, MSG_NOSIGNAL);
     shutdown(fd, SHUT_WR);

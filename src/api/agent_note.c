@@ -19,54 +19,13 @@ static void note_free(void *user) {
     mem_free(n);
 }
 
-/* An answer, cut up. */
-typedef struct cut {
-    const answer_form *form;
-    buf text, thoughts, name, arguments;
-    json_t *calls; /* or NULL */
-} cut;
-
-static bool add_event(void *user, const tool_event *e) {
-    cut *c = user;
-    switch (e->kind) {
-    case TOOL_THOUGHT: return buf_add(&c->thoughts, e->text, e->len, NULL);
-    case TOOL_TEXT: return buf_add(&c->text, e->text, e->len, NULL);
-    case TOOL_CALL:
-        c->name.len = c->arguments.len = 0;
-        return buf_adds(&c->name, e->name, NULL) && buf_adds(&c->arguments, "", NULL);
-    case TOOL_ARGUMENTS: return buf_add(&c->arguments, e->text, e->len, NULL);
-    case TOOL_CALL_END: break;
-    }
-    if (e->index > 0 && c->form->one_call) return true;
-    char id[100];
-    snprintf(id, sizeof id, "%s_%d", c->form->calls, e->index);
-    if (!c->calls) c->calls = json_array();
-    json_t *call = json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", id, "type", "function", "function", "name", c->name.data, "arguments", text_json(c->arguments.data, c->arguments.len));
-    return json_array_append_new(c->calls, call) == 0;
-}
-
-static json_t *cut_json(const cut *c, const char *written, size_t len) {
-    json_t *content = c->text.len || !c->calls ? text_json(c->text.data ? c->text.data : "", c->text.len) : json_null();
-    json_t *reply = json_pack("{s:s, s:o}", "role", "assistant", "content", content);
-    if (c->thoughts.len) json_object_set_new(reply, "reasoning_content", text_json(c->thoughts.data, c->thoughts.len));
-    if (c->calls) json_object_set(reply, "tool_calls", c->calls);
-    if (c->thoughts.len || c->calls) json_object_set_new(reply, "written", text_json(written, len));
-    return reply;
-}
-
 static json_t *reply_json(const turn_note *n, const char *text, size_t len) {
-    cut c = {.form = &n->form};
     err e = {0};
-    json_t *reply = NULL;
     answer *a = n->form.tools || n->thinks ? answer_new(n->thinks, n->form.in_thought, n->form.tools, &e) : NULL;
-    if (a && answer_add(a, text, len, add_event, &c, &e) && answer_end(a, add_event, &c, &e)) reply = cut_json(&c, text, len);
+    json_t *reply = a ? answer_message(a, text, len, n->form.calls, n->form.one_call, &e) : NULL;
     if (!reply) reply = json_pack("{s:s, s:o}", "role", "assistant", "content", text_json(text, len));
+    else if (json_object_size(reply) > 2) json_object_set_new(reply, "written", text_json(text, len)); /* there is more than text */
     answer_free(a);
-    json_decref(c.calls);
-    buf_free(&c.text);
-    buf_free(&c.thoughts);
-    buf_free(&c.name);
-    buf_free(&c.arguments);
     return reply;
 }
 

@@ -321,3 +321,51 @@ bool answer_end(answer *a, tool_sink *sink, void *user, err *e) {
     if (a->state == CALL && !tell(a, TOOL_CALL_END, "", 0, NULL, e)) return false;
     return !a->tools || tool_parser_end(a->tools, sink, user, e);
 }
+
+/* ---- a whole answer ---- */
+
+json_t *call_json(const char *calls, int index, const char *name, const char *arguments) {
+    char id[120];
+    snprintf(id, sizeof id, "%s_%d", calls, index);
+    return json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", id, "type", "function", "function", "name", name, "arguments", text_json(arguments, strlen(arguments)));
+}
+
+typedef struct whole {
+    const char *ids;
+    bool one_call;
+    buf text, thoughts, name, arguments;
+    json_t *calls; /* or NULL */
+} whole;
+
+static bool add_whole(void *user, const tool_event *e) {
+    whole *w = user;
+    switch (e->kind) {
+    case TOOL_THOUGHT: return buf_add(&w->thoughts, e->text, e->len, NULL);
+    case TOOL_TEXT: return buf_add(&w->text, e->text, e->len, NULL);
+    case TOOL_CALL:
+        w->name.len = w->arguments.len = 0;
+        return buf_adds(&w->name, e->name, NULL) && buf_adds(&w->arguments, "", NULL);
+    case TOOL_ARGUMENTS: return buf_add(&w->arguments, e->text, e->len, NULL);
+    case TOOL_CALL_END: break;
+    }
+    if (e->index > 0 && w->one_call) return true;
+    if (!w->calls) w->calls = json_array();
+    return json_array_append_new(w->calls, call_json(w->ids, e->index, w->name.data, w->arguments.data)) == 0;
+}
+
+json_t *answer_message(answer *a, const char *text, size_t len, const char *calls, bool one_call, err *e) {
+    whole w = {.ids = calls, .one_call = one_call};
+    json_t *message = NULL;
+    if (answer_add(a, text, len, add_whole, &w, e) && answer_end(a, add_whole, &w, e)) {
+        json_t *content = w.text.len || !w.calls ? text_json(w.text.data ? w.text.data : "", w.text.len) : json_null();
+        message = json_pack("{s:s, s:o}", "role", "assistant", "content", content);
+        if (w.thoughts.len) json_object_set_new(message, "reasoning_content", text_json(w.thoughts.data, w.thoughts.len));
+        if (w.calls) json_object_set(message, "tool_calls", w.calls);
+    }
+    json_decref(w.calls);
+    buf_free(&w.text);
+    buf_free(&w.thoughts);
+    buf_free(&w.name);
+    buf_free(&w.arguments);
+    return message;
+}

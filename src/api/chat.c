@@ -165,6 +165,9 @@ static bool take_begun(chat *c, refusal *f) {
     return (json_array_remove(all, n - 1) == 0 && json_array_remove(written, n - 1) == 0) || err_nomem(&f->e, 0);
 }
 
+/* What the ids of calls begin with. */
+static void name_calls(const chat *c, int choice, char out[80]) { snprintf(out, 80, "call_%.50s_%d", c->id + strlen("chatcmpl-"), choice); }
+
 static bool submit(chat *c, const http_request *r, refusal *f) {
     if (!sampling_take_agent(&c->s, c->a, r, !c->agent[0], f) || !join_messages(c, f) || !take_begun(c, f)) return false;
     json_t *messages = messages_from_openai(c->written, f);
@@ -183,7 +186,7 @@ static bool submit(chat *c, const http_request *r, refusal *f) {
     ok = ok && text_render(c->a, variables, c->s.grammar != NULL, &prompt, f);
     c->in_thought = prompt.in_thought;
     answer_form form = {.in_thought = prompt.in_thought, .tools = c->use_tools, .one_call = !c->parallel_calls, .begun = prompt.begun};
-    snprintf(form.calls, sizeof form.calls, "call_%s_0", c->id + strlen("chatcmpl-"));
+    name_calls(c, 0, form.calls);
     ok = ok && sampling_keep(&c->s, c->a, c->all, &form, f) && (c->ticket = sampling_submit(&c->s, c->a, &prompt, f));
     mem_free(prompt.ids);
     json_decref(variables);
@@ -204,12 +207,6 @@ static const char *finish_word(loop_finish finish, bool called) {
     return finish == LOOP_LENGTH ? "length" : called ? "tool_calls" : "stop";
 }
 
-static json_t *call_json(const chat *c, int index, const char *name, const char *arguments) {
-    char id[96];
-    snprintf(id, sizeof id, "call_%s_%d_%d", c->id + strlen("chatcmpl-"), c->choice, index);
-    return json_pack("{s:s, s:s, s:{s:s, s:s}}", "id", id, "type", "function", "function", "name", name, "arguments", arguments);
-}
-
 static json_t *usage_json(const chat *c) {
     loop_usage u = loop_ticket_usage(c->ticket);
     json_t *usage = openai_usage(&u);
@@ -221,46 +218,16 @@ static json_t *usage_json(const chat *c) {
 
 /* ---- the whole answer ---- */
 
-typedef struct whole {
-    const chat *c;
-    buf text, thoughts, name, arguments;
-    json_t *calls;
-} whole;
-
-static bool add_whole(void *user, const tool_event *e) {
-    whole *w = user;
-    switch (e->kind) {
-    case TOOL_THOUGHT: return buf_add(&w->thoughts, e->text, e->len, NULL);
-    case TOOL_TEXT: return buf_add(&w->text, e->text, e->len, NULL);
-    case TOOL_CALL:
-        w->name.len = w->arguments.len = 0;
-        return buf_adds(&w->name, e->name, NULL) && buf_adds(&w->arguments, "", NULL);
-    case TOOL_ARGUMENTS: return buf_add(&w->arguments, e->text, e->len, NULL);
-    case TOOL_CALL_END: break;
-    }
-    if (e->index > 0 && !w->c->parallel_calls) return true;
-    if (!w->calls) w->calls = json_array();
-    return json_array_append_new(w->calls, call_json(w->c, e->index, w->name.data, w->arguments.data)) == 0;
-}
-
 static json_t *message_json(chat *c, const gathered *g, int i, bool *called) {
     *called = false;
     if (!c->answers[i])
         return json_pack("{s:s, s:o, s:n}", "role", "assistant", "content", text_json(g->text.data ? g->text.data : "", g->text.len), "refusal");
-    whole w = {.c = c};
     err e = {0};
-    c->choice = i;
-    bool ok = answer_add(c->answers[i], g->text.data ? g->text.data : "", g->text.len, add_whole, &w, &e) && answer_end(c->answers[i], add_whole, &w, &e);
-    json_t *content = w.text.len || !w.calls ? text_json(w.text.data ? w.text.data : "", w.text.len) : json_null();
-    json_t *message = ok ? json_pack("{s:s, s:o, s:n}", "role", "assistant", "content", content, "refusal") : NULL;
-    if (message && w.thoughts.len) json_object_set_new(message, "reasoning_content", text_json(w.thoughts.data, w.thoughts.len));
-    if (message && w.calls) json_object_set(message, "tool_calls", w.calls);
-    *called = w.calls != NULL;
-    json_decref(w.calls);
-    buf_free(&w.text);
-    buf_free(&w.thoughts);
-    buf_free(&w.name);
-    buf_free(&w.arguments);
+    char calls[80];
+    name_calls(c, i, calls);
+    json_t *message = answer_message(c->answers[i], g->text.data ? g->text.data : "", g->text.len, calls, !c->parallel_calls, &e);
+    if (message) json_object_set_new(message, "refusal", json_null());
+    *called = json_object_get(message, "tool_calls") != NULL;
     return message;
 }
 
@@ -317,7 +284,9 @@ static bool send_event(void *user, const tool_event *e) {
     if (e->kind == TOOL_TEXT) return delta(c, json_pack("{s:o}", "content", text_json(e->text, e->len)), NULL, NULL);
     if (e->kind == TOOL_THOUGHT) return delta(c, json_pack("{s:o}", "reasoning_content", text_json(e->text, e->len)), NULL, NULL);
     if (e->kind == TOOL_CALL_END || (e->index > 0 && !c->parallel_calls)) return true;
-    json_t *call = e->kind == TOOL_CALL ? call_json(c, e->index, e->name, "") : json_pack("{s:{s:o}}", "function", "arguments", text_json(e->text, e->len));
+    char calls[80];
+    name_calls(c, c->choice, calls);
+    json_t *call = e->kind == TOOL_CALL ? call_json(calls, e->index, e->name, "") : json_pack("{s:{s:o}}", "function", "arguments", text_json(e->text, e->len));
     json_object_set_new(call, "index", json_integer(e->index));
     return delta(c, json_pack("{s:[o]}", "tool_calls", call), NULL, NULL);
 }

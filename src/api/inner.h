@@ -260,6 +260,10 @@ bool answer_end(answer *a, tool_sink *sink, void *user, err *e);
 int answer_calls(const answer *a);
 /* How many tokens its thoughts take; 0 for NULL. */
 int answer_thought_tokens(const answer *a, const hearth_engine *engine);
+/* A call in the chat API's form; calls: what the ids of an answer's calls begin with. */
+json_t *call_json(const char *calls, int index, const char *name, const char *arguments);
+/* All of an answer as a message of the chat API: text, thoughts and calls apart. one_call: further ones are dropped. */
+json_t *answer_message(answer *a, const char *text, size_t len, const char *calls, bool one_call, err *e);
 
 /* What a request wants of thoughts: the template's variables for it. effort is OpenAI's word or NULL; wish: -1 as the template likes, 0 none, 1 some. False when the model
  * cannot do it. */

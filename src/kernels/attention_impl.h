@@ -33,26 +33,25 @@ typedef struct att_work {
     uint8_t *keys;         /* the run's keys as chunks of 16 */
     const uint8_t *key[RUN], *value[RUN]; /* rows of the run; only from..to are there */
     int64_t base, from, to; /* the run starts at base; positions from..to of it are read */
+    int64_t last;           /* of all runs */
+    size_t k_ahead, v_ahead; /* from a row to that of the next run, which is asked for meanwhile; 0: do not */
 } att_work;
 
 /* Where n rows from position `from` lie. */
-static void att_rows(const uint8_t **row, const kern_attention *a, const uint8_t *const *blocks, size_t stride, int64_t from, int n) {
-    int64_t at = from / a->block;
-    int place = (int)(from % a->block);
-    for (int i = 0; i < n; i++) {
-        row[i] = blocks[at] + (size_t)place * stride;
-        if (++place == a->block) {
-            place = 0;
-            at++;
-        }
+INLINE void att_rows(const uint8_t **row, const kern_attention *a, const uint8_t *const *blocks, size_t stride, int64_t from, int n) {
+    for (int done = 0; done < n;) {
+        const int place = (int)((from + done) % a->block), count = (int)min_of(a->block - place, n - done);
+        const uint8_t *at = blocks[(from + done) / a->block] + (size_t)place * stride;
+        for (int i = 0; i < count; i++) row[done + i] = at + (size_t)i * stride;
+        done += count;
     }
 }
 
-/* Reads rows from first to last once, in the order in which they lie: the hardware sees a straight line and fetches ahead, which it does not
- * when sixteen rows are read side by side. */
-INLINE void att_touch(const uint8_t *const *row, int first, int last, size_t bytes) {
-    for (int r = first; r <= last; r++)
-        for (size_t i = 0; i < bytes; i += 64) __asm__ volatile("" ::"r"(*(const volatile uint8_t *)(row[r] + i)));
+/* How far behind a row the row of the same place in the next run lies; 0 when there is none or runs do not lie within blocks. */
+INLINE size_t att_distance(const kern_attention *a, const uint8_t *const *blocks, size_t stride, int64_t base, int64_t last) {
+    if (base + 2 * RUN - 1 > last || a->block % RUN != 0) return 0;
+    const uint8_t *this = blocks[base / a->block] + (size_t)(base % a->block) * stride, *next = blocks[(base + RUN) / a->block] + (size_t)((base + RUN) % a->block) * stride;
+    return (size_t)((uintptr_t)next - (uintptr_t)this);
 }
 
 /* Keys of the run side by side; places outside from..to repeat a key that may be read. */
@@ -61,25 +60,36 @@ static void att_load_run(att_work *s) {
     const int first = (int)(s->from - s->base), last = (int)(s->to - s->base);
     att_rows(s->key + first, a, a->k, a->k_stride, s->from, last - first + 1);
     att_rows(s->value + first, a, a->v, a->v_stride, s->from, last - first + 1);
-    att_touch(s->key, first, last, s->k_bytes);
+    s->k_ahead = att_distance(a, a->k, a->k_stride, s->base, s->last);
+    s->v_ahead = s->key[first] == s->value[first] ? 0 : att_distance(a, a->v, a->v_stride, s->base, s->last); /* a row may be both */
     for (int i = 0; i < first; i++) s->key[i] = s->key[first];
     for (int i = last + 1; i < RUN; i++) s->key[i] = s->key[last];
     for (int p = 0; p < RUN; p += PANEL_ROWS) {
         if (p > last || p + PANEL_ROWS <= first) continue;
         uint8_t *panel = s->keys + (size_t)(p / PANEL_ROWS) * s->panel;
-        if (a->k_type == QUANT_Q8_0) att_pack_keys(panel, s->key + p, s->bytes.blocks, 8);
-        else if (a->k_type == QUANT_Q4_0) att_pack_keys(panel, s->key + p, s->bytes.blocks, 4);
-        else float_pack(panel, s->key + p, 0, s->k_bytes, s->panel / PANEL_ROWS, 0);
+        if (a->k_type == QUANT_Q8_0) att_pack_keys(panel, s->key + p, s->bytes.blocks, 8, s->k_ahead);
+        else if (a->k_type == QUANT_Q4_0) att_pack_keys(panel, s->key + p, s->bytes.blocks, 4, s->k_ahead);
+        else float_pack(panel, s->key + p, 0, s->k_bytes, s->panel / PANEL_ROWS, s->k_ahead);
     }
-    att_touch(s->value, first, last, s->v_bytes);
     if (a->v_type == QUANT_Q8_0) att_row_scales(s->scales, RUN, s->value, first, last, s->v_blocks, 8);
     else if (a->v_type == QUANT_Q4_0) att_row_scales(s->scales, RUN, s->value, first, last, s->v_blocks, 4);
 }
 
+#define ATT_SCORES(name, kind)                                                                                                            \
+    INLINE void name##_scores_part(float *acc, const uint8_t *chunk, int64_t blocks, const float *x, int w, size_t ahead, int t0, int count) { \
+        float_part(acc, RUN, true, chunk, blocks, x, w, ahead, t0, count, kind);                                                           \
+    }                                                                                                                                      \
+    static void name##_scores(float *acc, const uint8_t *chunk, int64_t blocks, const float *x, int w) {                                  \
+        const size_t ahead = 0;                                                                                                            \
+        TILE_CASES(name##_scores_part)                                                                                                     \
+    }
+ATT_SCORES(f32, WORD_F32)
+ATT_SCORES(f16, WORD_F16)
+
 /* Scores of w queries over the run: score[t][key]. */
 static void att_scores(const att_work *s, float score[PANEL_TILE][RUN], int q0, int w) {
     const int type = s->a->k_type;
-    _Alignas(64) float acc[PANEL_TILE * PANEL_ROWS];
+    const float *queries = s->queries + (int64_t)q0 * s->k_padded;
     for (int p = 0; p < RUN; p += PANEL_ROWS) {
         if (s->base + p > s->to || s->base + p + PANEL_ROWS <= s->from) continue;
         const uint8_t *panel = s->keys + (size_t)(p / PANEL_ROWS) * s->panel;
@@ -90,9 +100,8 @@ static void att_scores(const att_work *s, float score[PANEL_TILE][RUN], int q0, 
             }
             continue;
         }
-        memset(acc, 0, sizeof acc);
-        float_tile(acc, panel, s->k_padded, s->queries + (int64_t)q0 * s->k_padded, w, 0, type == QUANT_F32 ? WORD_F32 : WORD_F16);
-        for (int t = 0; t < w; t++) memcpy(&score[t][p], acc + PANEL_ROWS * t, PANEL_ROWS * sizeof(float));
+        if (type == QUANT_F32) f32_scores(&score[0][p], panel, s->k_padded, queries, w);
+        else f16_scores(&score[0][p], panel, s->k_padded, queries, w);
     }
 }
 
@@ -147,27 +156,32 @@ INLINE vf att_value(const uint8_t *row, int64_t at, const int type, int part) {
 /* Adds the weighted values for `count` queries and `wide` vectors of values from column d; part: numbers in the last vector. */
 INLINE void att_values_part(const att_work *s, const float weight[PANEL_TILE][RUN], const float *shrink, int q0, int count, int64_t d, int wide, int part,
                             const int type) {
-    vf acc[TILE_STEP][2];
+    vf acc[TILE_STEP][4];
     const int from = (int)(s->from - s->base), to = (int)(s->to - s->base);
+    const size_t ahead = q0 == 0 ? s->v_ahead : 0;
+    const int width = type == QUANT_F32 ? 4 : type == QUANT_F16 ? 2 : 1; /* bytes of a number, about */
 #pragma GCC unroll 8
     for (int t = 0; t < count; t++)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int i = 0; i < wide; i++) {
             const float *sum = s->sums + (int64_t)(q0 + t) * s->a->v_dim + d + i * LANES;
             acc[t][i] = vf_mul(part < LANES ? vf_load_part(sum, part) : vf_load(sum), vf_set(shrink[t]));
         }
     for (int key = from; key <= to; key++) {
-        vf v[2];
-#pragma GCC unroll 2
+        vf v[4];
+#pragma GCC unroll 4
         for (int i = 0; i < wide; i++) v[i] = att_value(s->value[key], d + i * LANES, type, part);
+#pragma GCC unroll 4
+        for (int i = 0; i < wide * LANES * width; i += 64)
+            if (ahead) ask(s->value[key], ahead + (size_t)(d * width + i));
 #pragma GCC unroll 8
         for (int t = 0; t < count; t++)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
             for (int i = 0; i < wide; i++) acc[t][i] = vf_fma(v[i], vf_set(weight[t][key]), acc[t][i]);
     }
 #pragma GCC unroll 8
     for (int t = 0; t < count; t++)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int i = 0; i < wide; i++) {
             float *sum = s->sums + (int64_t)(q0 + t) * s->a->v_dim + d + i * LANES;
             if (part < LANES) vf_store_part(sum, acc[t][i], part);
@@ -177,6 +191,8 @@ INLINE void att_values_part(const att_work *s, const float weight[PANEL_TILE][RU
 
 /* Columns [d, end). */
 INLINE void att_values_columns(const att_work *s, const float weight[PANEL_TILE][RUN], const float *shrink, int q0, int count, int64_t d, int64_t end, const int type) {
+    if (2 * count <= TILE_STEP) /* there are registers for more */
+        for (; d + 4 * LANES <= end; d += 4 * LANES) att_values_part(s, weight, shrink, q0, count, d, 4, LANES, type);
     for (; d + 2 * LANES <= end; d += 2 * LANES) att_values_part(s, weight, shrink, q0, count, d, 2, LANES, type);
     for (; d + LANES <= end; d += LANES) att_values_part(s, weight, shrink, q0, count, d, 1, LANES, type);
     if (d < end) att_values_part(s, weight, shrink, q0, count, d, 1, (int)(end - d), type);
@@ -216,7 +232,7 @@ static void att_tile(const att_work *s, int q0, int w) {
     bool any = false;
     for (int t = 0; t < w; t++) any |= s->a->first[q0 + t] <= s->to && s->a->last[q0 + t] >= s->from;
     if (!any) return;
-    memset(score, 0, sizeof score); /* places of the run that no query may see are never computed */
+    if (s->to - s->from + 1 < RUN) memset(score, 0, sizeof score); /* places of the run that no query may see are never computed */
     att_scores(s, score, q0, w);
     for (int t = 0; t < w; t++) shrink[t] = att_softmax(s, score[t], q0 + t);
     switch (s->a->v_type) {
@@ -281,16 +297,17 @@ static void att_begin(att_work *s, const kern_attention *a) {
 static void vec_attention(const kern_attention *a) {
     att_work s;
     att_begin(&s, a);
-    int64_t first = INT64_MAX, last = -1;
+    int64_t first = INT64_MAX;
+    s.last = -1;
     for (int q = 0; q < a->n_q; q++) {
         s.state[q] = (att_state){.max = -INFINITY, .sum = 0};
         if (a->first[q] < first) first = a->first[q];
-        if (a->last[q] > last) last = a->last[q];
+        if (a->last[q] > s.last) s.last = a->last[q];
     }
     memset(s.sums, 0, (size_t)a->n_q * (size_t)a->v_dim * sizeof(float));
-    for (s.base = first / RUN * RUN; s.base <= last; s.base += RUN) {
+    for (s.base = first / RUN * RUN; s.base <= s.last; s.base += RUN) {
         s.from = s.base < first ? first : s.base;
-        s.to = min_of(s.base + RUN - 1, last);
+        s.to = min_of(s.base + RUN - 1, s.last);
         att_load_run(&s);
         for (int q = 0; q < a->n_q; q += PANEL_TILE) att_tile(&s, q, (int)min_of(PANEL_TILE, a->n_q - q));
     }

@@ -59,11 +59,12 @@ static void att_bytes_queries(const att_queries *s, const kern_attention *a) {
 }
 
 /* Sixteen keys side by side, as a chunk of weights of their type but of any number of blocks. */
-INLINE void att_pack_keys(uint8_t *dst, const uint8_t *const row[16], int blocks, int bits) {
+INLINE void att_pack_keys(uint8_t *dst, const uint8_t *const row[16], int blocks, int bits, size_t ahead) {
     const size_t piece = bits == 8 ? 512 : 256, bytes = bits == 8 ? 34 : 18;
     for (int b = 0; b < blocks; b++) {
         for (size_t i = 0; i < piece / 256; i++) transpose16(dst + piece * (size_t)b + 256 * i, row, bytes * (size_t)b + 2 + 16 * i);
         gather_halves(dst + piece * (size_t)blocks + 32 * b, row, bytes * (size_t)b);
+        for (size_t i = 0; ahead && i < 16 * bytes; i += 64) ask(row[0], ahead + 16 * bytes * (size_t)b + i);
     }
 }
 

@@ -23,9 +23,9 @@ INLINE void float_pair(vf *first, vf *second, const uint8_t *chunk, int64_t pair
     }
 }
 
-/* Adds the products of a chunk for tokens [t0, t0 + count) of a tile of w. Even and odd columns are summed apart, which keeps two chains
- * of additions going; a token's result does not depend on the others. */
-INLINE void float_part(float *acc, const uint8_t *chunk, int64_t cols, const float *x, int w, size_t ahead, int t0, int count, const int kind) {
+/* Sums of the products of a chunk for tokens [t0, t0 + count) of a tile of w, `ld` floats from token to token; added to what is there unless fresh. Even and odd
+ * columns are summed apart, which keeps two chains of additions going; a token's result does not depend on the others. */
+INLINE void float_part(float *acc, int ld, const bool fresh, const uint8_t *chunk, int64_t cols, const float *x, int w, size_t ahead, int t0, int count, const int kind) {
     for (int h = 0; h < PANEL_ROWS; h += LANES) {
         vf a[TILE_STEP], b[TILE_STEP];
 #pragma GCC unroll 8
@@ -33,7 +33,7 @@ INLINE void float_part(float *acc, const uint8_t *chunk, int64_t cols, const flo
         for (int64_t k = 0; k < cols; k += 2) {
             vf first, second;
             float_pair(&first, &second, chunk, k / 2, h, kind);
-            if (h == 0 && kind != WORD_F32 && ahead) __builtin_prefetch(chunk + ahead + 32 * k);
+            if (h == 0 && kind != WORD_F32 && ahead) ask(chunk, ahead + 32 * (size_t)k);
 #pragma GCC unroll 8
             for (int t = 0; t < count; t++) {
                 const float *at = x + k * w + 2 * (t0 + t);
@@ -44,15 +44,15 @@ INLINE void float_part(float *acc, const uint8_t *chunk, int64_t cols, const flo
 #pragma GCC unroll 8
         for (int t = 0; t < count; t++) {
             const vf even = kind == WORD_F16 ? vf_evens(a[t], b[t]) : a[t], odd = kind == WORD_F16 ? vf_odds(a[t], b[t]) : b[t];
-            float *sum = acc + PANEL_ROWS * (t0 + t) + h;
-            vf_store(sum, vf_add(vf_load(sum), vf_add(even, odd)));
+            float *sum = acc + ld * (t0 + t) + h;
+            vf_store(sum, fresh ? vf_add(even, odd) : vf_add(vf_load(sum), vf_add(even, odd)));
         }
     }
 }
 
 #define FLOAT_TILE(name, kind)                                                                                                            \
     INLINE void name##_part(float *acc, const uint8_t *chunk, int64_t blocks, const float *x, int w, size_t ahead, int t0, int count) {    \
-        float_part(acc, chunk, blocks, x, w, ahead, t0, count, kind);                                                                      \
+        float_part(acc, PANEL_ROWS, false, chunk, blocks, x, w, ahead, t0, count, kind);                                                   \
     }                                                                                                                                      \
     static void name##_tile(float *acc, const uint8_t *chunk, int64_t blocks, const float *x, int w, size_t ahead) {                       \
         TILE_CASES(name##_part)                                                                                                            \

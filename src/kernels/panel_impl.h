@@ -72,7 +72,7 @@ typedef void unpack_fn(block *o, const uint8_t *chunk, int blocks, int b, int h)
 /* Asks for what is read a little later; in small portions, because the CPU can wait for only so many lines at a time. */
 INLINE void prefetch_block(const uint8_t *chunk, size_t bytes, int b) {
 #pragma GCC unroll 9
-    for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(chunk + bytes * (size_t)b + i);
+    for (size_t i = 0; i < bytes; i += 64) ask(chunk, bytes * (size_t)b + i);
 }
 
 /* Tokens [t0, t0 + count) of a tile of w. acc has 16 floats a token. */

@@ -34,6 +34,10 @@ typedef struct traits {
 /* Keeps the compiler from moving the loads of later blocks up to here: it would run out of registers. */
 #define KEEP_ORDER() __asm__ volatile("" ::: "memory")
 
+/* Asks for the line `distance` bytes after p, which may lie anywhere. It goes to the second cache: the first is too small for what is needed later, and can wait for too
+ * few lines at a time. */
+INLINE void ask(const void *p, size_t distance) { __builtin_prefetch((const void *)((uintptr_t)p + distance), 0, 2); }
+
 INLINE void gather_halves(uint8_t *dst, const uint8_t *const row[16], size_t offset) {
     for (int r = 0; r < PANEL_ROWS; r++) memcpy(dst + 2 * r, row[r] + offset, 2);
 }
@@ -41,7 +45,7 @@ INLINE void gather_halves(uint8_t *dst, const uint8_t *const row[16], size_t off
 /* 16 bytes of every row to four words of a chunk. Four in a row ask for one line of every row. */
 INLINE void words_pack(uint8_t *dst, const uint8_t *const row[16], size_t offset, size_t ahead) {
     transpose16(dst, row, offset);
-    for (size_t r = offset / 16 % 4; r < PANEL_ROWS; r += 4) __builtin_prefetch(row[r] + offset + ahead);
+    for (size_t r = offset / 16 % 4; ahead && r < PANEL_ROWS; r += 4) ask(row[r], offset + ahead);
 }
 
 INLINE void pieces_pack(uint8_t *dst, const uint8_t *const row[16], size_t offset, int pieces, size_t ahead) {

@@ -1,12 +1,10 @@
 #include "engine/scheduler.h"
 
-/* The first chunk, before anything was measured; and the smallest: products take tokens by fours, so that fewer make a pass hardly shorter. */
+/* The first chunk, before anything was measured; and the smallest that pays: products take tokens by fours, so that fewer make a pass hardly shorter. */
 enum { FIRST_CHUNK = 32, LEAST_CHUNK = 4 };
 /* Passes vary; this part of the limit is aimed at. */
 static const double AIM = 0.75;
 static const double MOST_GROWTH = 1.25;
-/* Prompts always move on: where the streams' own pass leaves them less of the limit, or takes longer than all of it, they get this part of its time. */
-static const double LEAST_PART = 1.0 / 3;
 
 void scheduler_init(scheduler *s, int pass_tokens, uint64_t max_stall_ns) {
     *s = (scheduler){.pass_tokens = pass_tokens, .max_stall_ns = max_stall_ns, .chunk = FIRST_CHUNK, .most = FIRST_CHUNK};
@@ -24,14 +22,12 @@ double scheduler_decode_ns(const scheduler *s, int n_decode) {
     return 0;
 }
 
-/* Prompt tokens that fit into a pass beside so many streams. */
-static double chunk_beside(const scheduler *s, int n_decode) {
-    const double streams = scheduler_decode_ns(s, n_decode), least = LEAST_PART * streams;
-    double time = AIM * (double)s->max_stall_ns - streams;
-    if (time < least) time = least;
-    double chunk = s->each_ns > 0 ? time / s->each_ns : FIRST_CHUNK;
+/* Prompt tokens that a pass may hold beside running streams: prompts always move on, if only by one. */
+static double chunk_beside_streams(const scheduler *s) {
+    double chunk = s->each_ns > 0 ? AIM * (double)s->max_stall_ns / s->each_ns : FIRST_CHUNK;
     if (chunk > s->most) chunk = s->most;
-    return chunk < LEAST_CHUNK ? LEAST_CHUNK : chunk;
+    if (chunk < LEAST_CHUNK && LEAST_CHUNK * s->each_ns <= (double)s->max_stall_ns) chunk = LEAST_CHUNK;
+    return chunk < 1 ? 1 : chunk;
 }
 
 /* The highest priority below `below` among the prompts that still lack tokens; false when there is none. */
@@ -76,7 +72,7 @@ int scheduler_plan(scheduler *s, sched_item *items, int n) {
     int all = s->pass_tokens - n_decode;
     int room = all;
     if (n_decode > 0) {
-        s->chunk = chunk_beside(s, n_decode);
+        s->chunk = chunk_beside_streams(s);
         if (s->chunk < room) room = (int)s->chunk;
     }
     int given = room, priority = 0;
@@ -91,12 +87,12 @@ void scheduler_measure(scheduler *s, int n_decode, int n_prompt, uint64_t ns) {
         if (n_decode > 0) *known += *known == 0 ? (double)ns : 0.2 * ((double)ns - *known);
         return;
     }
-    const bool late = n_decode > 0 && ns > s->max_stall_ns;
+    double prompt_ns = (double)ns - scheduler_decode_ns(s, n_decode);
+    const bool late = n_decode > 0 && prompt_ns > (double)s->max_stall_ns;
     /* The short end of a prompt says little about the price of a token. */
     if (n_prompt * 2 < (int)s->chunk && !late) return;
-    double prompt_ns = (double)ns - scheduler_decode_ns(s, n_decode);
     if (prompt_ns < 0.1 * (double)ns) prompt_ns = 0.1 * (double)ns; /* hidden behind the streams; a tenth is noise */
-    double each = prompt_ns / n_prompt;
+    double each = prompt_ns / (n_prompt > LEAST_CHUNK ? n_prompt : LEAST_CHUNK);
     /* The further a prompt is read, the dearer its tokens become: what rose will rise again. */
     const double growth = s->seen_ns > 0 && each > s->seen_ns ? each / s->seen_ns : 1;
     s->seen_ns = each;

@@ -9,7 +9,7 @@ enum { SCHED_COUNTS = 33 };
 
 typedef struct scheduler {
     int pass_tokens;       /* most tokens of one pass */
-    uint64_t max_stall_ns; /* how long a running stream may wait because others' prompts are read */
+    uint64_t max_stall_ns; /* how much longer a running stream may wait for a token because others' prompts are read */
     double decode_ns[SCHED_COUNTS]; /* a pass of so many streams without prompts, lately; 0: not known. The last is for all larger numbers */
     double each_ns;        /* what one prompt token more in the next pass will cost; 0: not known */
     double seen_ns;        /* what one cost in the last */

@@ -158,8 +158,9 @@ install: all
 	ln -sf libhearth.so.0 $(DESTDIR)$(PREFIX)/lib/libhearth.so
 	@mkdir -p $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	$(PC) > $(DESTDIR)$(PREFIX)/lib/pkgconfig/hearth.pc
-	install -Dm644 tools/systemd/hearth.socket $(DESTDIR)$(PREFIX)/lib/systemd/user/hearth.socket
+	for k in user system; do install -Dm644 tools/systemd/hearth.socket $(DESTDIR)$(PREFIX)/lib/systemd/$$k/hearth.socket; done
 	sed -e 's|@PREFIX@|$(PREFIX)|' tools/systemd/hearth.service.in > $(DESTDIR)$(PREFIX)/lib/systemd/user/hearth.service
+	sed -e 's|@PREFIX@|$(PREFIX)|' tools/systemd/hearth-system.service.in > $(DESTDIR)$(PREFIX)/lib/systemd/system/hearth.service
 	for m in models/*.gguf; do install -Dm644 $$m $(DESTDIR)$(PREFIX)/share/hearth/$$m; done
 
 clean:

@@ -66,11 +66,32 @@ static void say_where(serve_command *c, models *m, const http_server *s) {
     http_tell_systemd("READY=1");
 }
 
-/* Waits for Ctrl-C, then lets running answers end; a second Ctrl-C ends at once. */
-static void wait_and_stop(const serve_command *c, http_server *s, models *m, const sigset_t *signals) {
+static sigset_t stop_signals(void) {
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    return signals;
+}
+
+/* A thread that waits for Ctrl-C from the start. While models are loaded, which may take minutes, there is nothing to finish or save: the process ends by the signal. */
+static void *await_signal(void *command) {
+    const serve_command *c = command;
+    const sigset_t signals = stop_signals();
     int number = 0;
-    sigwait(signals, &number);
-    pthread_sigmask(SIG_UNBLOCK, signals, NULL);
+    sigwait(&signals, &number);
+    if (c->up) return NULL;
+    signal(number, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
+    raise(number);
+    return NULL;
+}
+
+/* Waits for Ctrl-C, then lets running answers end; a second Ctrl-C ends at once. */
+static void wait_and_stop(const serve_command *c, http_server *s, models *m, pthread_t waiter) {
+    const sigset_t signals = stop_signals();
+    pthread_join(waiter, NULL);
+    pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
     http_tell_systemd("STOPPING=1");
     http_quiesce(s);
     if (models_busy(m) > 0) fprintf(stderr, "hearth: finishing what runs, for at most %.0f s; Ctrl-C again ends at once\n", (double)c->drain_s);
@@ -81,12 +102,11 @@ static void wait_and_stop(const serve_command *c, http_server *s, models *m, con
 
 int serve(serve_command *c) {
     err e = {0};
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
+    const sigset_t signals = stop_signals();
+    pthread_t waiter;
     pthread_sigmask(SIG_BLOCK, &signals, NULL); /* before any thread: only the waiting one gets them */
     signal(SIGPIPE, SIG_IGN);
+    if (pthread_create(&waiter, NULL, await_signal, c) != 0) return cli_failf("no thread could be started");
     c->models.tell = tell;
     c->models.tell_user = c;
     c->http.n_sockets = http_given_sockets(&c->http.first_socket);
@@ -96,7 +116,10 @@ int serve(serve_command *c) {
     http_server *s = ok ? http_start(&c->http, api_handle, models_api(m), &e) : NULL;
     if (s) {
         say_where(c, m, s);
-        wait_and_stop(c, s, m, &signals);
+        wait_and_stop(c, s, m, waiter);
+    } else {
+        pthread_cancel(waiter);
+        pthread_join(waiter, NULL);
     }
     http_stop(s);
     bool notice = m && isatty(STDERR_FILENO) == 1 && models_writing(m);

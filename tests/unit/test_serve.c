@@ -1,10 +1,10 @@
 /* test_serve.c: `hearth serve` as a program: where it listens, administrators, stopping. */
 #include "tools/support.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 
@@ -17,8 +17,8 @@ typedef struct child {
     char said[300]; /* its first line */
 } child;
 
-/* Starts it and waits until it says where. socket is given to it as systemd would; -1: none. */
-static child started(const char *const *options, int socket) {
+/* Starts it. socket is given to it as systemd would; -1: none. */
+static child launched(const char *const *options, int socket) {
     child c = {0};
     int pipes[2];
     const char *argv[30] = {hearth_program(), "serve", "--cache", "off", "--preload", "none"};
@@ -41,6 +41,12 @@ static child started(const char *const *options, int socket) {
     }
     close(pipes[1]);
     c.out = pipes[0];
+    return c;
+}
+
+/* The same, and waits until it says where. */
+static child started(const char *const *options, int socket) {
+    child c = launched(options, socket);
     for (size_t n = 0; n + 1 < sizeof c.said && !strchr(c.said, '\n'); n++)
         if (read(c.out, c.said + n, 1) != 1) fail_msg("it ended and said '%s'", c.said);
     const char *colon = strrchr(c.said, ':');
@@ -48,11 +54,14 @@ static child started(const char *const *options, int socket) {
     return c;
 }
 
-/* The exit status after a signal; 0: wait only. */
+/* The exit status after a signal; 0: wait only. Who does not end within two minutes is killed. */
 static int ended(child *c, int number) {
-    int status = 0;
+    int status = 0, waits = 0;
     if (number) kill(c->pid, number);
-    while (waitpid(c->pid, &status, 0) < 0 && errno == EINTR) {}
+    while (waitpid(c->pid, &status, WNOHANG) == 0) {
+        if (++waits == 24000) kill(c->pid, SIGKILL);
+        usleep(5000);
+    }
     close(c->out);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
@@ -179,6 +188,17 @@ static void test_given_socket(void **state) {
     memset(text, 0, sizeof text);
     assert_true(recv(notify, text, sizeof text - 1, 0) > 0);
     assert_string_equal(text, "STOPPING=1");
+    /* The socket outlives the server: who comes between two of them waits and is served by the next. */
+    const char *request = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    int early = client_open(ntohs(a.sin_port));
+    client_write(early, request, strlen(request));
+    c = started((const char *const[]){"--log", "off", NULL}, fd);
+    buf in = {0};
+    while (client_read(early, &in)) {}
+    assert_non_null(strstr(in.data, "\"status\":\"ok\""));
+    buf_free(&in);
+    close(early);
+    assert_int_equal(ended(&c, SIGTERM), 0);
     close(fd);
     close(notify);
 }
@@ -201,6 +221,28 @@ static void test_drain(void **state) {
     close(fd);
     buf_free(&out);
     buf_free(&in);
+}
+
+/* Whether a process holds SIGTERM back. */
+static bool blocks_term(pid_t pid) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    buf text = slurp(path);
+    const char *line = strstr(text.data, "SigBlk:");
+    bool blocks = line && (strtoull(line + 7, NULL, 16) & (1ull << (SIGTERM - 1)));
+    buf_free(&text);
+    return blocks;
+}
+
+/* Who is told to end before it serves does not load to the end first. The keys are in a pipe that nobody writes to, so the start takes forever. */
+static void test_stop_while_starting(void **state) {
+    (void)state;
+    char pipe_path[400];
+    snprintf(pipe_path, sizeof pipe_path, "%s/keys", temp_dir());
+    assert_int_equal(mkfifo(pipe_path, 0600), 0);
+    child c = launched((const char *const[]){"--port", "0", "--log", "off", "--keys", pipe_path, NULL}, -1);
+    while (!blocks_term(c.pid)) usleep(1000);
+    assert_int_equal(ended(&c, SIGTERM), 128 + SIGTERM);
 }
 
 static void test_refusals(void **state) {
@@ -246,6 +288,7 @@ int main(void) {
         cmocka_unit_test(test_admin_cache),
         cmocka_unit_test(test_given_socket),
         cmocka_unit_test(test_drain),
+        cmocka_unit_test(test_stop_while_starting),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);

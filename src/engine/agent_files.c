@@ -16,16 +16,17 @@ static bool need_store(const hearth_engine *en, err *e) {
 
 typedef struct listing {
     hearth_engine *engine;
+    const char *tenant;
     char tag[17];
     bool (*each)(void *user, const hearth_agent *agent);
     void *user;
 } listing;
 
-static hearth_tier tier_of(hearth_engine *en, const agent_record *a, size_t blocks) {
+static hearth_tier tier_of(hearth_engine *en, const char *tenant, const agent_record *a, size_t blocks) {
     size_t full = a->n_tokens / KV_BLOCK;
     kv_block *head = full ? kv_cache_find(en->kv_cache, &a->head) : NULL; /* what is in memory has all before it in memory too */
     if (head) kv_block_drop(en->kv_cache, head);
-    return head ? HEARTH_TIER_HOT : blocks == full && (full || a->n_tail) && recall_has_windows(en, a) ? HEARTH_TIER_WARM : HEARTH_TIER_COLD;
+    return head ? HEARTH_TIER_HOT : blocks == full && (full || a->n_tail) && recall_fits(en, tenant, a) ? HEARTH_TIER_WARM : HEARTH_TIER_COLD;
 }
 
 static bool list_one(void *user, const char *path, bool pinned) {
@@ -36,7 +37,7 @@ static bool list_one(void *user, const char *path, bool pinned) {
     if (strcmp(a.tag, l->tag) == 0) {
         uint64_t bytes;
         size_t blocks = shelf_chain(store_shelf(l->engine->store), &a.head, &bytes);
-        const hearth_agent out = {.name = a.name, .tokens = a.n_tokens, .bytes = a.bytes, .block_bytes = bytes, .blocks = blocks, .tier = tier_of(l->engine, &a, blocks),
+        const hearth_agent out = {.name = a.name, .tokens = a.n_tokens, .bytes = a.bytes, .block_bytes = bytes, .blocks = blocks, .tier = tier_of(l->engine, l->tenant, &a, blocks),
                                   .created = a.created, .used = a.used, .hits = a.hits, .pinned = pinned, .this_model = strcmp(a.model, l->engine->kv_model) == 0};
         go_on = l->each(l->user, &out);
     }
@@ -47,7 +48,7 @@ static bool list_one(void *user, const char *path, bool pinned) {
 bool hearth_agents(hearth_engine *en, const char *tenant, bool (*each)(void *user, const hearth_agent *agent), void *user, hearth_error *error) {
     err local = {0}, *e = error ? error : &local;
     err_clear(e);
-    listing l = {.engine = en, .each = each, .user = user};
+    listing l = {.engine = en, .tenant = tenant, .each = each, .user = user};
     agent_tag(tenant, l.tag);
     return need_store(en, e) && shelf_agents(store_shelf(en->store), list_one, &l, e);
 }

@@ -34,7 +34,8 @@ static bool last_name(const agents *a, const char *tenant, const agent_record *r
 static agent_tier tier_of(const agents *a, const char *tenant, const agent_record *r, size_t n_blocks) {
     kv_name name;
     if (last_name(a, tenant, r, &name) && kv_cache_has(a->engine->kv_cache, &name)) return AGENT_HOT;
-    if (r->n_tokens >= KV_BLOCK) return n_blocks == r->n_tokens / KV_BLOCK && recall_has_windows(a->engine, r) ? AGENT_WARM : AGENT_COLD;
+    if (!recall_fits(a->engine, tenant, r)) return AGENT_COLD;
+    if (r->n_tokens >= KV_BLOCK) return n_blocks == r->n_tokens / KV_BLOCK ? AGENT_WARM : AGENT_COLD;
     return r->bytes >= kv_packed_bytes(&a->engine->model.kv, (int)r->n_tokens) ? AGENT_WARM : AGENT_COLD;
 }
 

@@ -224,8 +224,12 @@ size_t recall_tail(hearth_engine *en, const char *tenant, const agent_record *a)
     return loaded;
 }
 
-bool recall_has_windows(hearth_engine *en, const agent_record *a) {
+bool recall_fits(hearth_engine *en, const char *tenant, const agent_record *a) {
     const kv_layout *l = &en->model.kv;
     const size_t end = a->n_tokens / KV_BLOCK;
-    return !l->window || strcmp(a->model, en->kv_model) != 0 || shelf_windows(store_shelf(en->store), &a->head) >= end - kv_window_kept(l, a->n_tokens);
+    kv_seq seq;
+    if (strcmp(a->model, en->kv_model) != 0) return true;
+    recall_start(en, &seq, tenant, false);
+    if (!kv_name_equal(&a->root, &seq.chain.root)) recall_start(en, &seq, tenant, true);
+    return kv_name_equal(&a->root, &seq.chain.root) && (!l->window || shelf_windows(store_shelf(en->store), &a->head) >= end - kv_window_kept(l, a->n_tokens));
 }

@@ -28,8 +28,9 @@ void recall_end(hearth_engine *en, kv_seq *seq, const int32_t *tokens);
 bool recall_save(hearth_engine *en, const kv_seq *seq, const int32_t *tokens, size_t n, agent_record *a, err *e);
 /* Lets recall_find know the tail of an agent that was read from disk, too. Returns how many tokens were not in memory. */
 size_t recall_tail(hearth_engine *en, const char *tenant, const agent_record *a);
-/* Whether the disk has what windowed layers need to go on from an agent's last full block. */
-bool recall_has_windows(hearth_engine *en, const agent_record *a);
+/* Whether the blocks that an agent was saved with can be used as they are: kept in this engine's types of keys and values, for this tenant, and with what windowed layers need to go on from the last
+ * full one on disk. Of another model's agents nothing is known: true. */
+bool recall_fits(hearth_engine *en, const char *tenant, const agent_record *a);
 /* Brings what the disk has of these tokens into memory, so that recall_find does not wait for it: by the calling thread alone when others compute. Returns
  * how many tokens it read. */
 size_t recall_warm(hearth_engine *en, const char *tenant, bool long_context, const int32_t *tokens, size_t n, bool others_compute);

@@ -5,6 +5,7 @@
 #include "unit/api_kit.h"
 
 static char folder[600];
+static const char *kv_type;
 
 static int start(void **state) {
     (void)state;
@@ -12,6 +13,7 @@ static int start(void **state) {
     eo.cache = false;
     eo.store = folder[0] != 0;
     eo.store_dir = folder;
+    eo.kv_type = kv_type;
     return kit_start("models/ember-30m-q8_0.gguf", &eo);
 }
 
@@ -456,6 +458,26 @@ static void remembers_after_a_restart(void **state) {
     json_t *j = ask_with("POST", "/v1/agents/root/generate", NULL, "{\"messages\":[" USER("Why?") "]" REST "}", &status);
     assert_int_equal(int_at(j, "usage.prompt_tokens_details.cached_tokens"), tokens);
     json_decref(j), json_decref(messages), json_decref(again);
+    /* With other types of keys and values only its tokens are of use: long conversations and such that fill no block. */
+    expect("POST", "/v1/agents", "{\"id\":\"short\"}", 201);
+    expect("POST", "/v1/agents/short/generate", "{\"messages\":[" USER("Hi") "],\"max_tokens\":1}", 200);
+    stop(state);
+    kv_type = "q8_0";
+    assert_int_equal(start(state), 0);
+    expect_tier("/v1/agents/root", "cold");
+    expect_tier("/v1/agents/short", "cold");
+    j = ask_with("POST", "/v1/agents/root/generate", NULL, "{\"messages\":[" USER("Why?") "]" REST "}", &status);
+    assert_true(status == 200 && int_at(j, "usage.prompt_tokens_details.cached_tokens") == 0 && int_at(j, "usage.prompt_tokens") > tokens);
+    json_decref(j);
+    expect_tier("/v1/agents/root", "hot");
+    stop(state);
+    assert_int_equal(start(state), 0);
+    expect_tier("/v1/agents/root", "warm");
+    stop(state);
+    kv_type = NULL;
+    assert_int_equal(start(state), 0);
+    expect_tier("/v1/agents/root", "cold");
+    expect_tier("/v1/agents/short", "warm");
 }
 
 static void without_a_store(void **state) {

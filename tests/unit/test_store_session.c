@@ -8,6 +8,7 @@
 static char base[] = "/dev/shm/hearth-test-XXXXXX";
 static const char *folder; /* of the store of the running test */
 static char warning[1000];
+static const char *kv_type; /* of engines that are opened; NULL: the usual one */
 
 static int start_folder(void **state) {
     (void)state;
@@ -47,6 +48,7 @@ static hearth_engine *open_with(uint64_t seed, bool store, const char *cpu) {
     o.cache = false;
     o.store = store;
     o.store_dir = folder;
+    o.kv_type = kv_type;
     o.warn = take_warning;
     hearth_engine *en = hearth_engine_open(write_tiny(&m, false, NULL), &o, &e);
     if (!en) fail_msg("%s", e.text);
@@ -228,6 +230,16 @@ static void agents_are_managed(void **state) {
     hearth_kv_stats k = hearth_engine_kv(other);
     assert_true(k.warm_hits == 1 && k.warm_saved_seconds >= 0 && k.longest_load > 0 && k.saves > 0 && k.save_seconds > 0 && k.longest_save <= k.save_seconds);
     hearth_engine_close(other);
+    /* With other types of keys and values its text is there, and the rest must be computed. */
+    kv_type = "q8_0";
+    other = open_with(1, true, "ref");
+    assert_true(hearth_agents(other, NULL, take_agent, seen, &e) && seen[1].this_model && seen[1].blocks == 4 && seen[1].tier == HEARTH_TIER_COLD);
+    s = open_agent(other, "copy", NULL);
+    assert_int_equal(hearth_session_length(s), 310);
+    assert_int_equal(hearth_engine_kv(other).tokens_loaded, 0);
+    hearth_session_free(s);
+    hearth_engine_close(other);
+    kv_type = NULL;
     /* Another model does not take it up. */
     hearth_engine *stranger = open_with(2, true, "ref");
     assert_true(hearth_agents(stranger, NULL, take_agent, seen, &e) && !seen[1].this_model);

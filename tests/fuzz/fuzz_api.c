@@ -11,7 +11,7 @@ static const char *const paths[] = {"/v1/chat/completions", "/v1/completions", "
 static const char template[] = "{% for t in tools or [] %}{{ t.function.name }}{% endfor %}{% for m in messages %}{{ m.role[0] }}{{ m.content }}{{ m.reasoning_content }}"
                                "{% for c in m.tool_calls or [] %}{{ c.function.arguments | tojson }}{% endfor %}</s>{% endfor %}{% if enable_thinking %}<think>{% endif %}";
 
-static int serve(void) {
+static void serve(void) {
     err e = {0};
     tiny m = make_llama();
     m.keys[m.n_keys++] = (key){.name = "tokenizer.chat_template", .type = GGUF_STRING, .text = template};
@@ -30,20 +30,20 @@ static int serve(void) {
     ao.sampler = hearth_sampler_defaults();
     api *a = l ? api_new(engine, l, &ao, &e) : NULL;
     http_options ho = http_defaults();
-    ho.port = 0;
+    ho.unix_path = loopback_path();
     ho.max_body = 1 << 16;
     http_server *s = a ? http_start(&ho, api_handle, a, &e) : NULL;
     if (!s) abort();
-    return http_port(s);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static int port;
-    if (!port) port = serve();
+    static bool serving;
+    if (!serving) serve();
+    serving = true;
     if (size < 1) return 0;
     char head[256];
     int n = snprintf(head, sizeof head, "POST %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n",
                      paths[data[0] % (sizeof paths / sizeof *paths)], size - 1);
-    if (loopback(port, head, (size_t)n, data + 1, size - 1) == 500) abort();
+    if (loopback(head, (size_t)n, data + 1, size - 1) == 500) abort();
     return 0;
 }

@@ -114,7 +114,7 @@ void kern_amx_bytes_act(void *dst, const float *x, int64_t ldx, int64_t cols, in
 /* ---- weights ---- */
 
 /* What is subtracted from an unsigned weight so that weights lie around zero, and by what the largest scale is divided so that they fill a byte, whichever sign the
- * scale has. Tables of signed bytes have no -128. */
+ * scale has. Signed bytes fill it as they are; -128, which has no opposite, is taken for -127. */
 INLINE int center_of(const traits tr) { return 1 << (tr.bits - 1); }
 INLINE float spread_of(const traits tr) { return tr.bits == 8 ? 1 : 127.0f / (float)center_of(tr); }
 
@@ -144,7 +144,10 @@ INLINE void block_store(uint8_t *dst, const vi w[8], const block_scales *s, vf i
     for (int i = 0; i < (tr.halved ? 2 : 1); i++) /* rounding, less the center's share */
         start[i] = _mm512_sub_epi16(_mm512_set1_epi16(128), _mm512_mullo_epi16(factor[i], _mm512_set1_epi16((short)center_of(tr))));
 #pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) _mm512_store_si512(dst + 64 * i, bytes_scaled(w[i], factor[tr.halved ? i / 4 : 0], start[tr.halved ? i / 4 : 0]));
+    for (int i = 0; i < 8; i++) {
+        const vi moved = tr.bits == 8 ? _mm512_max_epu8(w[i], _mm512_set1_epi8(1)) : w[i];
+        _mm512_store_si512(dst + 64 * i, bytes_scaled(moved, factor[tr.halved ? i / 4 : 0], start[tr.halved ? i / 4 : 0]));
+    }
 }
 
 /* A type as the loops see it. */

@@ -6,8 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Types whose weights have few bits: X(name, number, columns and bytes of a block in the file, bytes of 32 columns in a packed chunk). */
+/* Types that are multiplied in bytes: X(name, number, columns and bytes of a block in the file, bytes of 32 columns in a packed chunk). */
 #define BYTES_AMX_TYPES(X)                                                                                                                \
+    X(q8_0, QUANT_Q8_0, 32, 34, 544)                                                                                                      \
     X(q4_0, QUANT_Q4_0, 32, 18, 288)                                                                                                      \
     X(q4_1, QUANT_Q4_1, 32, 20, 320)                                                                                                      \
     X(q5_0, QUANT_Q5_0, 32, 22, 352)                                                                                                      \

@@ -254,7 +254,6 @@ static void amx_run(const amx_type *p, float *y, int64_t ldy, const void *w, boo
 #define UNROLL_8 _Pragma("GCC unroll 8")
 
 #define ROUNDED_TYPES(X)                 \
-    X(q8_0, QUANT_Q8_0, 32, 34, 544)     \
     X(mxfp4, QUANT_MXFP4, 32, 17, 272)   \
     X(q2_k, QUANT_Q2_K, 256, 84, 168)
 ROUNDED_TYPES(AMX_TILES)

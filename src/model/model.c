@@ -32,12 +32,15 @@ static bool lay_out_kv(model *m, int k_type, int v_type, err *e) {
     return true;
 }
 
-/* Attention's own products: an error in a query or key is one in an exponent. docs/kernels.md has what it costs to leave this out. */
+/* Attention's own products: an error in a query or key is one in an exponent. Of weights of eight bits also those that write to the stream: what bytes lose there is
+ * large beside what the type itself lost. docs/kernels.md has what it costs to leave this out. */
 static void choose_precision(model *m) {
     for (int i = 0; i < m->params.n_layers; i++) {
         model_layer *l = &m->layers[i];
         weight *const fine[] = {&l->q, &l->k, &l->v, &l->qkv, &l->q_a, &l->q_b, &l->kv_a, &l->kv_b, &l->k_b, &l->v_b};
+        weight *const writing[] = {&l->out, &l->down, &l->down_exps, &l->down_shared};
         for (size_t j = 0; j < sizeof fine / sizeof *fine; j++) fine[j]->mat.fine = true;
+        for (size_t j = 0; j < sizeof writing / sizeof *writing; j++) writing[j]->mat.fine = writing[j]->mat.type == QUANT_Q8_0;
     }
 }
 

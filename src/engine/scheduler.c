@@ -1,13 +1,13 @@
 #include "engine/scheduler.h"
 
-/* The first chunk, before anything was measured; and the smallest that pays: products take tokens by fours, so that fewer make a pass hardly shorter. */
-enum { FIRST_CHUNK = 32, LEAST_CHUNK = 4 };
+/* The first chunk, before anything was measured, and the smallest that pays: products take tokens by fours, so that fewer make a pass hardly shorter. */
+enum { LEAST_CHUNK = 4 };
 /* Passes vary; this part of the limit is aimed at. */
 static const double AIM = 0.75;
 static const double MOST_GROWTH = 1.25;
 
 void scheduler_init(scheduler *s, int pass_tokens, uint64_t max_stall_ns) {
-    *s = (scheduler){.pass_tokens = pass_tokens, .max_stall_ns = max_stall_ns, .chunk = FIRST_CHUNK, .most = FIRST_CHUNK};
+    *s = (scheduler){.pass_tokens = pass_tokens, .max_stall_ns = max_stall_ns, .chunk = LEAST_CHUNK, .most = LEAST_CHUNK};
 }
 
 static double *slot(scheduler *s, int n_decode) { return &s->decode_ns[n_decode < SCHED_COUNTS ? n_decode : SCHED_COUNTS - 1]; }
@@ -24,7 +24,7 @@ double scheduler_decode_ns(const scheduler *s, int n_decode) {
 
 /* Prompt tokens that a pass may hold beside running streams: prompts always move on, if only by one. */
 static double chunk_beside_streams(const scheduler *s) {
-    double chunk = s->each_ns > 0 ? AIM * (double)s->max_stall_ns / s->each_ns : FIRST_CHUNK;
+    double chunk = s->each_ns > 0 ? AIM * (double)s->max_stall_ns / s->each_ns : LEAST_CHUNK;
     if (chunk > s->most) chunk = s->most;
     if (chunk < LEAST_CHUNK && LEAST_CHUNK * s->each_ns <= (double)s->max_stall_ns) chunk = LEAST_CHUNK;
     return chunk < 1 ? 1 : chunk;
@@ -87,8 +87,9 @@ void scheduler_measure(scheduler *s, int n_decode, int n_prompt, uint64_t ns) {
         if (n_decode > 0) *known += *known == 0 ? (double)ns : 0.2 * ((double)ns - *known);
         return;
     }
+    if (n_decode == 0) return; /* many tokens at once are cheaper than a few beside streams */
     double prompt_ns = (double)ns - scheduler_decode_ns(s, n_decode);
-    const bool late = n_decode > 0 && prompt_ns > (double)s->max_stall_ns;
+    const bool late = prompt_ns > (double)s->max_stall_ns;
     /* The short end of a prompt says little about the price of a token. */
     if (n_prompt * 2 < (int)s->chunk && !late) return;
     if (prompt_ns < 0.1 * (double)ns) prompt_ns = 0.1 * (double)ns; /* hidden behind the streams; a tenth is noise */

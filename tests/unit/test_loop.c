@@ -47,7 +47,7 @@ static void test_shares_are_fair(void **state) {
         scheduler_plan(&s, many, N);
         for (int i = 0; i < N; i++) got[i] += many[i].share;
     }
-    for (int i = 1; i < N; i++) assert_true(got[i] > 100);
+    for (int i = 1; i < N; i++) assert_true(got[i] > 15);
 }
 
 /* A machine whose pass costs a base and so much per token; the price rises with depth, as attention does. */
@@ -95,10 +95,11 @@ static void test_chunks_beside_slow_streams(void **state) {
                 for (int pass = 0; pass < 20; pass++) {
                     if (pass % 5 == 0) scheduler_measure(&s, n, 0, (uint64_t)streams);
                     for (int i = 0; i <= n; i++) items[i] = (sched_item){.left = i ? 1 : 4000, .decoding = i > 0};
+                    const bool known = s.each_ns > 0; /* before that, a few tokens are tried */
                     scheduler_plan(&s, items, n + 1);
                     assert_true(items[0].share >= 1);
                     const double added = each * ((items[0].share + 3) / 4 * 4); /* by fours */
-                    assert_true(added <= limit || items[0].share == 1);
+                    assert_true(added <= limit || items[0].share == (known ? 1 : 4));
                     scheduler_measure(&s, n, items[0].share, (uint64_t)(streams + added));
                 }
             }

@@ -162,7 +162,8 @@ typedef struct check_att {
     bool sink;
 } check_att;
 
-#define CHECK_BLOCK 32
+/* Blocks as long as the kernels' runs of keys, and shorter ones. */
+#define CHECK_BLOCK(c) ((c)->keys % 2 ? 32 : 64)
 
 typedef struct check_att_data {
     kern_attention a;
@@ -195,14 +196,14 @@ static inline uint8_t *check_rows(int64_t rows, int dim, size_t stride, int type
 static inline void check_att_make(check_att_data *d, const check_att *c, uint64_t s) {
     const int ldq = c->k_dim + 3, ldo = c->v_dim + 5;
     const size_t k_stride = check_row_bytes(c->k_type, c->k_dim) + 16, v_stride = check_row_bytes(c->v_type, c->v_dim);
-    const size_t n = (size_t)c->n_q, blocks = (size_t)((c->keys + CHECK_BLOCK - 1) / CHECK_BLOCK);
+    const size_t n = (size_t)c->n_q, blocks = (size_t)((c->keys + CHECK_BLOCK(c) - 1) / CHECK_BLOCK(c));
     d->q = mem_alloc(n * (size_t)ldq, 4, NULL), d->out = mem_alloc(n * (size_t)ldo, 4, NULL), d->sink = mem_alloc(n, 4, NULL);
     d->first = mem_alloc(n, sizeof *d->first, NULL), d->last = mem_alloc(n, sizeof *d->last, NULL);
     d->k = mem_zalloc(blocks, sizeof *d->k, NULL), d->v = mem_zalloc(blocks, sizeof *d->v, NULL);
     for (size_t i = 0; i < n * (size_t)ldq; i++) d->q[i] = check_normal(&s) * 2;
     for (size_t b = 0; b < blocks; b++) {
         /* Rows that do not exist are not there, so that the address sanitizer sees a read of them. */
-        const int64_t left = c->keys - (int64_t)b * CHECK_BLOCK, rows = left < CHECK_BLOCK ? left : CHECK_BLOCK;
+        const int64_t left = c->keys - (int64_t)b * CHECK_BLOCK(c), rows = left < CHECK_BLOCK(c) ? left : CHECK_BLOCK(c);
         d->k[b] = check_rows(rows, c->k_dim, k_stride, c->k_type, &s);
         d->v[b] = check_rows(rows, c->v_dim, v_stride, c->v_type, &s);
     }
@@ -215,12 +216,12 @@ static inline void check_att_make(check_att_data *d, const check_att *c, uint64_
     d->a = (kern_attention){.q = d->q, .ldq = ldq, .out = d->out, .ldo = ldo, .n_q = c->n_q, .first = d->first, .last = d->last,
                             .sink = c->sink ? d->sink : NULL, .k_dim = c->k_dim, .v_dim = c->v_dim, .scale = 1 / sqrtf((float)c->k_dim),
                             .cap = c->cap, .k_type = c->k_type, .v_type = c->v_type, .k = (const uint8_t *const *)d->k, .v = (const uint8_t *const *)d->v,
-                            .k_stride = k_stride, .v_stride = v_stride, .block = CHECK_BLOCK,
+                            .k_stride = k_stride, .v_stride = v_stride, .block = CHECK_BLOCK(c),
                             .scratch = mem_aligned(kern_attention_scratch(c->n_q, c->k_dim, c->v_dim), 4, NULL)};
 }
 
 static inline void check_att_free(check_att_data *d, const check_att *c) {
-    for (int64_t b = 0; b * CHECK_BLOCK < c->keys; b++) mem_free(d->k[b]), mem_free(d->v[b]);
+    for (int64_t b = 0; b * CHECK_BLOCK(c) < c->keys; b++) mem_free(d->k[b]), mem_free(d->v[b]);
     mem_free(d->q), mem_free(d->out), mem_free(d->sink), mem_free(d->first), mem_free(d->last), mem_free(d->k), mem_free(d->v), mem_free(d->a.scratch);
 }
 

@@ -302,7 +302,8 @@ typedef struct hearth_kv_stats {
     uint64_t hot_hits, hot_misses, hot_tokens, warm_hits, warm_misses;
     double prefill_speed;                /* tokens per second; 0: nothing measured yet */
     double hot_saved_seconds, warm_saved_seconds;
-    double longest_load;                 /* load_seconds: all warm_hits together */
+    double longest_load;                 /* from when a block was asked for until it was there; load_seconds: spent on reading and checking, beside computing */
+    double load_wait_seconds;            /* that computing waited for it */
     double save_seconds, longest_save;   /* of agents, from the end of the turn until it was on disk; save_seconds: all saves together */
     double stall_seconds;                /* that computing waited for remembering */
 } hearth_kv_stats;

@@ -65,7 +65,8 @@ static void kv_lines(buf *b, const loop_stats *s, const hearth_kv_stats *k) {
     counter(b, "hearth_store_damaged_total", "Files set aside because they did not check out.", k->damaged);
     gauge(b, "hearth_store_waiting", "Blocks and agents that wait to be written.", (double)k->waiting);
     gauge(b, "hearth_store_write_seconds_total", "Time spent writing.", k->write_seconds);
-    gauge(b, "hearth_store_load_seconds_total", "Time spent reading and checking.", k->load_seconds);
+    gauge(b, "hearth_store_load_seconds_total", "Time spent reading and checking, beside computing.", k->load_seconds);
+    gauge(b, "hearth_store_load_wait_seconds_total", "Time that computing waited for that.", k->load_wait_seconds);
 }
 
 void route_metrics(api *a, http_request *r) {

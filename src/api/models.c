@@ -234,6 +234,7 @@ static void add_kv(hearth_kv_stats *to, const hearth_kv_stats *k, bool gone) {
     to->hot_evictions += k->hot_evictions, to->warm_evictions += k->warm_evictions;
     to->written_blocks += k->written_blocks, to->written_bytes += k->written_bytes, to->saves += k->saves, to->skipped += k->skipped;
     to->failures += k->failures, to->damaged += k->damaged, to->write_seconds += k->write_seconds, to->load_seconds += k->load_seconds;
+    to->load_wait_seconds += k->load_wait_seconds;
     if (gone) return;
     to->hot_blocks += k->hot_blocks, to->hot_bytes += k->hot_bytes, to->hot_budget += k->hot_budget, to->blocks_in_use += k->blocks_in_use;
     to->waiting += k->waiting, to->store |= k->store, to->degraded |= k->degraded;

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,12 +84,47 @@ void file_map_close(file_map *m) {
     *m = (file_map){0};
 }
 
-static void advise(const void *data, size_t bytes, int advice) {
+static int advise(const void *data, size_t bytes, int advice) {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)data / page * page;
-    if (bytes) madvise((void *)first, (uintptr_t)data + bytes - first, advice);
+    return bytes && madvise((void *)first, (uintptr_t)data + bytes - first, advice) != 0 ? errno : 0;
 }
 void file_map_ahead(const void *data, size_t bytes) { advise(data, bytes, MADV_WILLNEED); }
 void file_map_drop(const void *data, size_t bytes) { advise(data, bytes, MADV_DONTNEED); }
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+
+/* How many fetches may come through still; negative: all. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    long left;
+} gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, -1};
+
+void file_let_fetch(long n) {
+    pthread_mutex_lock(&gate.lock);
+    gate.left = n;
+    pthread_cond_broadcast(&gate.changed);
+    pthread_mutex_unlock(&gate.lock);
+}
+
+static void pass_gate(void) {
+    pthread_mutex_lock(&gate.lock);
+    while (gate.left == 0) pthread_cond_wait(&gate.changed, &gate.lock);
+    if (gate.left > 0) gate.left--;
+    pthread_mutex_unlock(&gate.lock);
+}
+
+bool file_map_fetch(const void *data, size_t bytes, err *e) {
+    pass_gate();
+    int result = must_fail() ? EIO : 0;
+    while (!result && (result = advise(data, bytes, MADV_POPULATE_READ)) == EINTR) result = 0;
+    /* Other errors say that the kernel does not do this, or not now. */
+    if (result != EIO && result != EFAULT && result != EHWPOISON) return true;
+    return err_set(e, HEARTH_IO, "a part of it cannot be read: %s", strerror(EIO));
+}
+
 void file_map_huge(const file_map *m) { advise(m->data, m->size, MADV_HUGEPAGE); }
 
 bool file_read(const char *path, size_t limit, buf *out, err *e) {

@@ -25,6 +25,8 @@ void file_map_close(file_map *m);
 /* Starts reading this part of a mapping from the disk, or takes its pages from this process's count; neither changes what is read. */
 void file_map_ahead(const void *data, size_t bytes);
 void file_map_drop(const void *data, size_t bytes);
+/* Reads this part of a mapping from the disk. What cannot be read is an error here, and not the signal that touching it would be; kernels before 5.14 do nothing. */
+bool file_map_fetch(const void *data, size_t bytes, err *e);
 /* Asks for huge pages, also when the file is read from the disk. */
 void file_map_huge(const file_map *m);
 
@@ -73,6 +75,8 @@ void file_unlock(int fd);
 
 /* For tests: the nth shim call from now (map, read, open, write, fsync, rename, ...) fails; 0 turns it off. */
 void file_fail_nth(long n);
+/* For tests: so many more calls of file_map_fetch come through, others wait until more may; negative: all. */
+void file_let_fetch(long n);
 /* For tests: how many shim calls were made since, while one was to fail. */
 long file_count(void);
 

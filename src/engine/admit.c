@@ -120,22 +120,41 @@ static bool fits(const loop *l, size_t more) {
     return (uint64_t)(held + promised + more) * block_bytes(l) <= budget;
 }
 
-bool admit_preempt(loop *l) {
-    choice *youngest = l->running[0];
-    for (int i = 1; i < l->n_running; i++)
-        if (l->running[i]->order > youngest->order) youngest = l->running[i];
+/* From those that run to the queue. */
+static bool step_back(loop *l, choice *c) {
     if (!grow_queue(l, 1)) return false;
-    loop_remove_running(l, youngest);
-    recall_end(l->engine, &youngest->kv, youngest->tokens.ids);
-    youngest->started = true;
-    youngest->decoding = false;
-    l->waiting[l->n_queue++] = youngest;
-    trace_changed(l->o.trace, TRACE_BACK, youngest->order);
-    l->preemptions++;
+    loop_remove_running(l, c);
+    recall_end(l->engine, &c->kv, c->tokens.ids);
+    c->started = true;
+    c->decoding = false;
+    l->waiting[l->n_queue++] = c;
+    trace_changed(l->o.trace, TRACE_BACK, c->order);
     pthread_mutex_lock(&l->lock);
     l->n_waiting++;
     pthread_mutex_unlock(&l->lock);
     return true;
+}
+
+bool admit_preempt(loop *l) {
+    choice *youngest = l->running[0];
+    for (int i = 1; i < l->n_running; i++)
+        if (l->running[i]->order > youngest->order) youngest = l->running[i];
+    if (!step_back(l, youngest)) return false;
+    l->preemptions++;
+    return true;
+}
+
+bool admit_mend(loop *l) {
+    bool any = false;
+    for (int i = l->n_running; i-- > 0;) {
+        choice *c = l->running[i];
+        if (!kv_seq_mend(&c->kv)) continue;
+        any = true;
+        c->mended++;
+        c->decoding = false;
+        step_back(l, c);
+    }
+    return any;
 }
 
 void admit_keep_budget(loop *l) {
@@ -173,7 +192,7 @@ static void recall(loop *l, choice *c) {
         return;
     }
     recall_start(l->engine, &c->kv, c->ticket->tenant, c->long_context);
-    recall_find(l->engine, &c->kv, c->tokens.ids, c->tokens.n - 1);
+    recall_find(l->engine, &c->kv, c->tokens.ids, c->tokens.n - 1, c->mended < 2);
 }
 
 /* The first answer's start is the request's. */
@@ -187,6 +206,20 @@ static void count_start(loop *l, const choice *c) {
     t->usage.cached_tokens = (int)c->kv.length;
     t->usage.warm_tokens = (int)warm;
     t->usage.queued_ns = loop_now(l) - t->arrival;
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* What was thought to be known was damaged. */
+static void count_less(loop *l, const choice *c) {
+    loop_ticket *t = c->ticket;
+    pthread_mutex_lock(&t->lock);
+    const int lost = t->usage.cached_tokens - (int)c->kv.length, warm = lost < t->usage.warm_tokens ? lost : t->usage.warm_tokens;
+    if (lost > 0) {
+        t->usage.cached_tokens -= lost;
+        t->usage.warm_tokens -= warm;
+        l->warm_tokens -= (uint64_t)warm;
+        l->hot_tokens -= (uint64_t)(lost - warm);
+    }
     pthread_mutex_unlock(&t->lock);
 }
 
@@ -259,5 +292,6 @@ void admit_start(loop *l) {
         admit_unqueue(l, (size_t)i);
         if (l->o.trace) trace_start(l->o.trace, c->order, loop_now(l), c->tokens.n, c->kv.length, held, n_held);
         if (!c->started && c->index == 0) count_start(l, c);
+        else if (c->mended && c->picked == 0 && c->index == 0) count_less(l, c);
     }
 }

@@ -159,7 +159,7 @@ static agents_result write_agent(agent_turn *t, const int32_t *tokens, size_t n,
     }
     kv_seq seq;
     recall_start(en, &seq, t->tenant, m->rope.full_long && n > (size_t)m->params.original_context);
-    recall_find(en, &seq, tokens, n);
+    recall_find(en, &seq, tokens, n, true);
     bool ok = recall_save(en, &seq, tokens, n, &r, e) && store_flush(en->store, e);
     recall_end(en, &seq, tokens);
     return ok ? AGENTS_OK : AGENTS_FAILED;

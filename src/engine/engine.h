@@ -31,6 +31,7 @@ struct hearth_engine {
     char kv_model[33];
     buf kv_format;
     _Atomic uint64_t kv_stall_ns, prefill_ns, prefill_tokens; /* spent on remembering by who makes tokens; on computing many tokens at once */
+    _Atomic uint64_t kv_wait_ns; /* that passes waited for what the disk was bringing */
     pthread_mutex_t grammar_lock;
     grammar_vocab *grammar_vocab; /* made with the first grammar */
 };

@@ -175,8 +175,10 @@ static void plan(loop *l, pass *p) {
     }
 }
 
-/* A pass that finds no memory: forget everything that does not run, then send back the youngest, then give up on the only one. */
+/* A pass that meets a damaged block: those who have it find again what is known of them, the others just go on. One that finds no memory: forget everything that does not run, then send back
+ * the youngest, then give up on the only one. */
 static void relieve(loop *l, const err *e) {
+    if (admit_mend(l)) return;
     kv_cache *cache = l->engine->kv_cache;
     if (e->code == HEARTH_MEMORY && ((cache && kv_cache_clear(cache) > 0) || (l->n_running > 1 && admit_preempt(l)))) return;
     while (l->n_running > 0) fail(l, l->running[0], e);
@@ -187,7 +189,6 @@ static void measure(loop *l, const pass *p, uint64_t ns) {
     const double streams_ns = scheduler_decode_ns(&l->sched, p->n_decode);
     if (p->n_prompt && (double)ns > streams_ns) recall_computed(l->engine, (size_t)p->n_prompt, ns - (uint64_t)streams_ns);
     scheduler_measure(&l->sched, p->n_decode, p->n_prompt, ns);
-    histogram_add(&l->pass, ns);
     l->passes++;
     l->pass_tokens += (uint64_t)(p->n_decode + p->n_prompt);
     l->computed_tokens += (uint64_t)p->n_prompt;
@@ -220,16 +221,20 @@ static void run_pass(loop *l, pass *p) {
     plan(l, p);
     err e = {0};
     uint64_t began = loop_now(l);
-    if (!model_forward(&l->engine->model, &l->run, p->parts, p->n, l->logits, &e)) {
+    const bool ok = model_forward(&l->engine->model, &l->run, p->parts, p->n, l->logits, &e);
+    l->engine->kv_wait_ns += l->run.waited_ns;
+    if (!ok) {
         record_pass(l, p, began, 0);
         relieve(l, &e);
         return;
     }
     if (p->n_pickers > 1) pool_run(l->engine->pool, p->n_pickers, pick, p->pickers);
     else if (p->n_pickers == 1) pick(p->pickers, 0, 0);
-    uint64_t now = loop_now(l);
-    record_pass(l, p, began, now > began ? now - began : 1);
-    measure(l, p, now > began ? now - began : 1);
+    uint64_t now = loop_now(l), took = now > began ? now - began : 1;
+    histogram_add(&l->pass, took);
+    took = took > l->run.waited_ns ? took - l->run.waited_ns : 1; /* how long the disk took says nothing of the next pass */
+    record_pass(l, p, began, took);
+    measure(l, p, took);
     for (int i = 0; i < p->n; i++) recall_keep(l->engine, &p->of[i]->kv, p->of[i]->tokens.ids);
     embed(l, p);
     for (int i = 0; i < p->n_pickers; i++) proceed(l, p->pickers[i], now);

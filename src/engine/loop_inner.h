@@ -26,7 +26,8 @@ typedef struct choice {
     loop_ticket *ticket;
     int index;
     uint64_t order;
-    bool started;      /* ran before: it waits because it was preempted */
+    bool started;      /* ran before: it waits because it was preempted, or mended */
+    int mended;        /* how often something of it was found to be damaged on disk */
     token_list tokens; /* the prompt, then what was picked */
     kv_seq kv;
     bool long_context;
@@ -122,6 +123,7 @@ void admit_drop_ended(loop *l);    /* whose owner left, whose sibling failed, wh
 void admit_start(loop *l);         /* starts who may start */
 void admit_keep_budget(loop *l);   /* sends back who does not fit */
 bool admit_preempt(loop *l);       /* sends the youngest back */
+bool admit_mend(loop *l);          /* sends those back of which something turned out to be damaged on disk; false: there are none */
 void admit_unqueue(loop *l, size_t i);
 uint64_t admit_running_bytes(const loop *l);
 bool admit_wants_long(const loop *l, size_t n_tokens);

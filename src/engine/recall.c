@@ -124,10 +124,9 @@ static void put_reached(hearth_engine *en, const kv_seq *seq, size_t before) {
         if (before < places[i] / KV_BLOCK) store_put_place(en->store, seq, places[i]);
 }
 
-size_t recall_find(hearth_engine *en, kv_seq *seq, const int32_t *tokens, size_t n) {
-    store_loader loader = {.store = en->store, .pool = en->pool};
-    const kv_source from = store_source(&loader);
-    const size_t before = seq->n_sealed, found = kv_seq_find(seq, tokens, n, en->store ? &from : NULL);
+size_t recall_find(hearth_engine *en, kv_seq *seq, const int32_t *tokens, size_t n, bool disk) {
+    const kv_source from = store_source(en->store);
+    const size_t before = seq->n_sealed, found = kv_seq_find(seq, tokens, n, en->store && disk ? &from : NULL);
     put_reached(en, seq, before);
     return found;
 }
@@ -168,16 +167,17 @@ void recall_end(hearth_engine *en, kv_seq *seq, const int32_t *tokens) {
     kv_seq_free(seq);
 }
 
-size_t recall_warm(hearth_engine *en, const char *tenant, bool long_context, const int32_t *tokens, size_t n, bool others_compute) {
+size_t recall_warm(hearth_engine *en, const char *tenant, bool long_context, const int32_t *tokens, size_t n, bool whole) {
     if (!en->store || n < KV_BLOCK) return 0;
     kv_seq seq;
     size_t loaded = 0;
-    store_loader loader = {.store = en->store, .pool = others_compute ? NULL : en->pool};
-    const kv_source from = store_source(&loader);
+    const kv_source from = store_source(en->store);
     recall_start(en, &seq, tenant, long_context);
-    kv_seq_match(&seq, tokens, n, &from, &loaded);
+    const size_t found = kv_seq_match(&seq, tokens, n, &from, &loaded), hot = found - (loaded * KV_BLOCK < found ? loaded * KV_BLOCK : found);
+    while (whole && !kv_seq_wait(&seq, KV_ALL - 1, NULL, NULL) && kv_seq_mend(&seq)) {}
+    const size_t length = seq.length;
     kv_seq_free(&seq);
-    return loaded * KV_BLOCK;
+    return length > hot ? length - hot : 0;
 }
 
 /* ---- agents ---- */
@@ -188,6 +188,8 @@ bool recall_save(hearth_engine *en, const kv_seq *seq, const int32_t *tokens, si
     if (seq->n_sealed) a->head = seq->held[seq->n_sealed - 1]->name;
     a->n_tokens = n;
     a->n_tail = seq->length == n ? (int)(n % KV_BLOCK) : 0;
+    /* It may be the start of a block that is still arriving, and damaged. */
+    if (a->n_tail && kv_block_check(en->kv_cache, seq->held[n / KV_BLOCK], true, KV_ALL - 1) == KV_LOST) a->n_tail = 0;
     a->tail_bytes = kv_packed_bytes(seq->layout, a->n_tail);
     a->tokens = mem_alloc(n + 1, sizeof *a->tokens, e);
     a->tail = a->n_tail ? mem_alloc(a->tail_bytes, 1, e) : NULL;
@@ -213,8 +215,8 @@ size_t recall_tail(hearth_engine *en, const char *tenant, const agent_record *a)
     if (!a->tail || !kv_name_equal(&a->root, &seq.chain.root)) return 0;
     kv_name name = kv_name_next(&seq.chain, &a->head, a->tokens + full, a->n_tokens - full);
     if (kv_cache_has(en->kv_cache, &name)) return 0;
-    size_t loaded = recall_warm(en, tenant, long_context, a->tokens, full, true);
-    recall_find(en, &seq, a->tokens, full);
+    size_t loaded = recall_warm(en, tenant, long_context, a->tokens, full, false);
+    recall_find(en, &seq, a->tokens, full, true);
     if (seq.length == full && kv_seq_reserve(&seq, (size_t)a->n_tail, NULL)) {
         kv_unpack(&seq, full / KV_BLOCK, a->n_tail, a->tail);
         seq.length = a->n_tokens;

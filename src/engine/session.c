@@ -49,16 +49,25 @@ void hearth_session_free(hearth_session *s) {
     mem_free(s);
 }
 
-/* Runs tokens [kv.length, tokens.n) through the model, logits of the last one. */
+/* Runs tokens [kv.length, tokens.n) through the model, logits of the last one. What turns out to be damaged on the way is computed too. */
 static bool compute(hearth_session *s, err *e) {
+    bool disk = true;
     while (s->kv.length < s->tokens.n) {
         size_t left = s->tokens.n - s->kv.length;
         int n = left > MODEL_CHUNK ? MODEL_CHUNK : (int)left;
         bool end = (size_t)n == left;
         model_part part = {.kv = &s->kv, .tokens = s->tokens.ids + s->kv.length, .n = n, .n_logits = end ? 1 : 0, .long_context = s->long_context};
         uint64_t start = clock_ns();
-        if (!model_forward(&s->engine->model, &s->run, &part, 1, s->logits, e)) return false;
-        recall_computed(s->engine, (size_t)n, clock_ns() - start);
+        const bool ok = model_forward(&s->engine->model, &s->run, &part, 1, s->logits, e);
+        s->engine->kv_wait_ns += s->run.waited_ns;
+        if (!ok) {
+            if (!kv_seq_mend(&s->kv)) return false;
+            err_clear(e);
+            recall_find(s->engine, &s->kv, s->tokens.ids, s->tokens.n - 1, disk);
+            disk = false;
+            continue;
+        }
+        recall_computed(s->engine, (size_t)n, clock_ns() - start - s->run.waited_ns);
         recall_keep(s->engine, &s->kv, s->tokens.ids);
     }
     s->logits_valid = true;
@@ -88,7 +97,7 @@ bool hearth_session_append(hearth_session *s, const int32_t *tokens, size_t n, h
     if (ok) {
         choose_frequencies(s);
         /* The last token is computed in any case, for its logits. */
-        recall_find(s->engine, &s->kv, s->tokens.ids, s->tokens.n - 1);
+        recall_find(s->engine, &s->kv, s->tokens.ids, s->tokens.n - 1, true);
         ok = compute(s, e);
         s->changed = true;
     }
@@ -147,7 +156,7 @@ static bool take_over(hearth_session *s, agent_record *a, err *e) {
     choose_frequencies(s);
     size_t full = s->tokens.n / KV_BLOCK * KV_BLOCK;
     bool tail = a->tail && kv_name_equal(&a->root, &s->kv.chain.root);
-    recall_find(s->engine, &s->kv, s->tokens.ids, tail ? full : s->tokens.n);
+    recall_find(s->engine, &s->kv, s->tokens.ids, tail ? full : s->tokens.n, true);
     if (tail && s->kv.length == full) {
         if (!kv_seq_reserve(&s->kv, (size_t)a->n_tail, e)) return false;
         kv_unpack(&s->kv, full / KV_BLOCK, a->n_tail, a->tail);
@@ -277,6 +286,6 @@ hearth_kv_stats hearth_engine_kv(const hearth_engine *en) {
     o.written_blocks = s.written_blocks, o.written_bytes = s.written_bytes, o.saves = s.saves, o.waiting = s.waiting, o.skipped = s.skipped;
     o.failures = s.failures, o.damaged = s.damaged;
     o.warm_hits = s.loads, o.warm_misses = s.misses, o.longest_load = s.longest_load, o.save_seconds = s.save_seconds, o.longest_save = s.longest_save;
-    o.write_seconds = s.write_seconds, o.load_seconds = s.load_seconds, o.longest_write = s.longest_write, o.scan_seconds = s.disk.scan_seconds;
+    o.write_seconds = s.write_seconds, o.load_seconds = s.load_seconds, o.load_wait_seconds = (double)en->kv_wait_ns * 1e-9, o.longest_write = s.longest_write, o.scan_seconds = s.disk.scan_seconds;
     return o;
 }

@@ -6,7 +6,7 @@
  *   hearth-trace 1 PASS_TOKENS MAX_STALL
  *   arrive S TIME TOKENS PRIORITY OWNER   a request (one line for each answer)
  *   start S TIME TOKENS KNOWN [S ...]     goes from the queue to those that run; KNOWN of its TOKENS need not be computed. Then those that wait but must not start yet
- *   pass TIME DURATION [S SHARE ...]      computed: how many tokens of whom. DURATION 0: it failed, and nothing was computed
+ *   pass TIME DURATION [S SHARE ...]      computed: how many tokens of whom; without what it waited for the disk. DURATION 0: it failed, and nothing was computed
  *   again S                               all of it is to be computed once more
  *   back S                                from those that run to the queue
  *   end S                                 from those that run, or from the queue */

@@ -6,6 +6,7 @@
 struct kv_cache {
     const kv_layout *layout;
     pthread_mutex_t lock;
+    pthread_cond_t arrived;
     kv_block **slots; /* by name */
     size_t n_slots, n_named;
     kv_block **heap;  /* those that may go, the one of least worth first; as large as slots */
@@ -38,6 +39,7 @@ kv_cache *kv_cache_new(const kv_layout *l, uint64_t budget, err *e) {
         return NULL;
     }
     pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->arrived, NULL);
     return c;
 }
 
@@ -189,8 +191,13 @@ static void drop_window(kv_cache *c, kv_block *b) {
     c->stats.window_evictions++;
 }
 
+static bool is_lost(const kv_owner *owner) { return owner && owner->layers == KV_LOST; }
+
+/* One that is damaged is of no use to anyone else, and goes with the last who holds it. */
+static bool has_window(const kv_block *b) { return b->window && !is_lost(b->window_owner); }
+
 static bool take_window(kv_cache *c, kv_block *b) {
-    if (!b->window && c->layout->window_bytes) return false;
+    if (!has_window(b) && c->layout->window_bytes) return false;
     b->window_refs++;
     unlist(c, b);
     return true;
@@ -257,7 +264,7 @@ bool kv_block_take_window(kv_cache *c, kv_block *b, bool reads) {
 
 bool kv_block_has_window(kv_cache *c, kv_block *b) {
     pthread_mutex_lock(&c->lock);
-    bool there = b->window != NULL;
+    bool there = has_window(b);
     pthread_mutex_unlock(&c->lock);
     return there;
 }
@@ -287,6 +294,7 @@ size_t kv_cache_clear(kv_cache *c) {
 void kv_cache_free(kv_cache *c) {
     if (!c) return;
     kv_cache_clear(c);
+    pthread_cond_destroy(&c->arrived);
     pthread_mutex_destroy(&c->lock);
     mem_free(c->slots);
     mem_free(c->heap);
@@ -356,6 +364,7 @@ void kv_block_give_window(kv_cache *c, kv_block *b, kv_leave why) {
     pthread_mutex_lock(&c->lock);
     b->window_refs--;
     if (why != KV_READ) b->passed = why == KV_PASSED;
+    if (!b->window_refs && is_lost(b->window_owner)) drop_window(c, b);
     list_passed(c, b);
     make_room(c);
     pthread_mutex_unlock(&c->lock);
@@ -411,15 +420,16 @@ static void drop_shorter(kv_cache *c, const kv_block *b) {
 kv_block *kv_cache_insert(kv_cache *c, kv_block *b, const kv_name *name, const kv_name *parent, uint32_t index, int n_tokens) {
     pthread_mutex_lock(&c->lock);
     kv_block *there = lookup(c, name);
-    if (there && there != b && !there->window && b->window_refs && b->refs > 1) {
-        pthread_mutex_unlock(&c->lock); /* its window part is needed, and is another's too: both stay with it */
+    if (there && there != b && !has_window(there) && b->window_refs && (b->refs > 1 || there->window)) {
+        b->name = *name; /* its window part is needed, and is another's too, or cannot be given on: both stay with it */
+        pthread_mutex_unlock(&c->lock);
         return b;
     }
     if (there) {
         touch(c, there);
         if (there != b) {
             hold(c, there);
-            if (!there->window && b->window && b->refs == 1) {
+            if (!there->window && has_window(b) && b->refs == 1) {
                 there->window = b->window, there->window_owner = b->window_owner;
                 b->window = NULL, b->window_owner = NULL;
             }
@@ -446,9 +456,26 @@ kv_block *kv_cache_insert(kv_cache *c, kv_block *b, const kv_name *name, const k
         take_out(c, p);
         free_block(c, c->layout, p);
     }
+    b->name = *name;
     make_room(c); /* the tree and its tables may have grown */
     pthread_mutex_unlock(&c->lock);
     return b;
+}
+
+bool kv_block_place(kv_cache *c, const kv_block *b, kv_name *parent) {
+    pthread_mutex_lock(&c->lock);
+    bool is = b->in_tree && b->n_tokens == KV_BLOCK;
+    if (is) *parent = b->parent->name;
+    pthread_mutex_unlock(&c->lock);
+    return is;
+}
+
+kv_block *kv_block_above(kv_cache *c, const kv_block *b) {
+    pthread_mutex_lock(&c->lock);
+    kv_block *above = b->in_tree && b->parent->data ? b->parent : NULL;
+    if (above) hold(c, above);
+    pthread_mutex_unlock(&c->lock);
+    return above;
 }
 
 /* The last used one comes first among its siblings. */
@@ -538,6 +565,87 @@ size_t kv_cache_forget(kv_cache *c, const kv_name *name) {
     }
     pthread_mutex_unlock(&c->lock);
     return n;
+}
+
+/* ---- what is still arriving ---- */
+
+/* Out of the tree with all that builds on it, leaves first; what somebody holds stays in memory until it is dropped. */
+static void uproot(kv_cache *c, kv_block *b) {
+    for (kv_block *at = first_leaf(b), *next; at; at = next) {
+        next = at == b ? NULL : at->next ? first_leaf(at->next) : at->parent;
+        take_out(c, at);
+        if (at->refs == 0) free_block(c, c->layout, at);
+    }
+}
+
+static void tell(kv_cache *c, kv_owner *owner) {
+    if (owner->awaited) pthread_cond_broadcast(&c->arrived);
+    owner->awaited = false;
+}
+
+static void wait_for_news(kv_cache *c, kv_owner *owner) {
+    owner->awaited = true;
+    pthread_cond_wait(&c->arrived, &c->lock);
+}
+
+void kv_cache_come(kv_cache *c, kv_owner *owner, int layers) {
+    pthread_mutex_lock(&c->lock);
+    owner->come = layers;
+    tell(c, owner);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static bool is_ready(const kv_owner *owner, int layer) { return !owner || owner->layers > layer || owner->layers == KV_LOST; }
+
+static void await(kv_cache *c, kv_owner *owner, int layer) {
+    if (is_ready(owner, layer) || owner->come > layer) return;
+    pthread_mutex_lock(&c->lock);
+    while (!is_ready(owner, layer) && owner->come <= layer) wait_for_news(c, owner);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void kv_block_await(kv_cache *c, const kv_block *b, bool window, int layer) {
+    await(c, b->owner, layer);
+    if (window) await(c, b->window_owner, layer);
+}
+
+/* Under the lock. */
+static void lose(kv_cache *c, kv_block *b, const kv_owner *owner) {
+    if (owner == b->owner && b->in_tree) uproot(c, b);
+    if (owner == b->window_owner && !b->window_refs) drop_window(c, b);
+}
+
+static int check(kv_cache *c, kv_block *b, kv_owner *owner, int layer) {
+    if (!owner) return KV_ALL;
+    if (is_ready(owner, layer)) return owner->layers;
+    pthread_mutex_lock(&c->lock);
+    while (!is_ready(owner, layer)) {
+        if (owner->checking || owner->come <= owner->layers) {
+            wait_for_news(c, owner);
+            continue;
+        }
+        owner->checking = true;
+        pthread_mutex_unlock(&c->lock);
+        const int next = owner->check(owner);
+        pthread_mutex_lock(&c->lock);
+        owner->checking = false;
+        owner->layers = next;
+        if (next == KV_LOST) lose(c, b, owner);
+        tell(c, owner);
+    }
+    const int layers = owner->layers;
+    pthread_mutex_unlock(&c->lock);
+    return layers;
+}
+
+int kv_block_check(kv_cache *c, kv_block *b, bool window, int layer) {
+    const int block = check(c, b, b->owner, layer), part = window && block != KV_LOST ? check(c, b, b->window_owner, layer) : KV_ALL;
+    return block < part ? block : part;
+}
+
+bool kv_block_whole(const kv_block *b, bool window) {
+    const kv_owner *owner = window ? b->window_owner : b->owner;
+    return !owner || owner->layers == KV_ALL;
 }
 
 void kv_cache_set_durable(kv_cache *c, kv_block *b) {

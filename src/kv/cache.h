@@ -12,11 +12,21 @@
 #ifndef KV_CACHE_H
 #define KV_CACHE_H
 
+#include <limits.h>
+#include <stdatomic.h>
+
 #include "kv/kv.h"
 
-/* What bytes belong to when they are not the block's own, such as a mapped file. */
+/* What bytes belong to when they are not the block's own, such as a mapped file. They may still be arriving, layer after layer in the order of the model: whoever needs a layer first
+ * waits until it has come and checks it, and only then may it be read. */
+enum { KV_LOST = -1, KV_ALL = INT_MAX };
 typedef struct kv_owner {
     void (*release)(struct kv_owner *owner);
+    /* Checks the next layer and returns the one after it: KV_ALL when it was the last, KV_LOST when it is damaged. Never by two threads at a time. */
+    int (*check)(struct kv_owner *owner);
+    _Atomic int come;       /* the layers below this one have come, ... */
+    _Atomic int layers;     /* ... and those below this one were checked and may be read; KV_LOST: one is damaged */
+    bool checking, awaited; /* someone checks a layer, someone waits; under the cache's lock */
 } kv_owner;
 
 struct kv_block {
@@ -49,6 +59,16 @@ kv_block *kv_block_new(kv_cache *c, const kv_layout *l, err *e);
 kv_block *kv_block_mapped(kv_cache *c, const kv_layout *l, const uint8_t *data, kv_owner *owner, err *e);
 /* Gives a held block its window part back; when it is there already the owner is released. */
 void kv_block_put_window(kv_cache *c, kv_block *b, const uint8_t *window, kv_owner *owner);
+/* More layers of what belongs to this owner have come. */
+void kv_cache_come(kv_cache *c, kv_owner *owner, int layers);
+/* Waits until that layer of a held block (window: of its window part, which is held, too) has come. */
+void kv_block_await(kv_cache *c, const kv_block *b, bool window, int layer);
+/* The same, and checks it. Returns the layer below which all may be read, or KV_LOST: the block is damaged, and nobody finds it any more, nor what builds on it (of a window part: only that
+ * goes). Who holds it learns of it here too. */
+int kv_block_check(kv_cache *c, kv_block *b, bool window, int layer);
+/* Whether all of it may be read: of the block, or of its window part. */
+bool kv_block_whole(const kv_block *b, bool window);
+
 void kv_block_hold(kv_cache *c, kv_block *b);
 void kv_block_drop(kv_cache *c, kv_block *b);
 static inline size_t kv_rest_bytes(const kv_layout *l) { return l->block_bytes - l->window_bytes; } /* before the tokens */
@@ -70,9 +90,13 @@ bool kv_block_has_window(kv_cache *c, kv_block *b);
 void kv_block_give_window(kv_cache *c, kv_block *b, kv_leave why);
 
 /* Puts a held block with its tokens into the tree below its parent (the root's name for the first). When the name is there already the block is dropped and
- * the one that is there is held in its place: returned is the one to use. It is b itself, not in the tree, when memory is short or others hold b too. Whether the caller holds the window part
+ * the one that is there is held in its place: returned is the one to use. It is b itself, not in the tree, when memory is short or others hold b too; it has its name then all the same. Whether the caller holds the window part
  * does not change; where it was gone from the one that is there it gets that of b. */
 kv_block *kv_cache_insert(kv_cache *c, kv_block *b, const kv_name *name, const kv_name *parent, uint32_t index, int n_tokens);
+/* The name of the block that a full block in the tree builds on (a root's for the first); false: it is not in the tree, or not full. */
+bool kv_block_place(kv_cache *c, const kv_block *b, kv_name *parent);
+/* That block itself, held; NULL: b is the first, or not in the tree. */
+kv_block *kv_block_above(kv_cache *c, const kv_block *b);
 /* The block of that name, held, or NULL. */
 kv_block *kv_cache_find(kv_cache *c, const kv_name *name);
 /* Of the blocks below parent the one that shares most first tokens, at least `least`, with these n; held, or NULL. *matched is how many. Only the last

@@ -8,6 +8,7 @@
 #define KV_KV_H
 
 #include "base/mem.h"
+#include "base/pool.h"
 #include "kv/name.h"
 
 enum { KV_BLOCK = 64 }; /* tokens per block */
@@ -74,13 +75,18 @@ typedef struct kv_seq {
     size_t n_blocks, cap;
     size_t n_sealed;   /* blocks from the start that are full, named and never written again */
     size_t length;     /* tokens */
+    bool arriving;     /* some blocks may be: kv_seq_wait is needed before they are read */
     size_t found, asked; /* where what others know of the last prompt ended, and the prompt itself: who goes on may do so from there */
 } kv_seq;
 
-/* Makes room for n more tokens that may be written. The sequence is unchanged on failure. */
+/* Makes room for n more tokens that may be written. The sequence is unchanged on failure; HEARTH_FORMAT: a block that was to be copied is damaged (kv_seq_mend). */
 bool kv_seq_reserve(kv_seq *s, size_t n, err *e);
 /* Forgets every token from length on. With windowed layers more may have to go, so that what the next token sees is there: look at the length afterwards. */
 void kv_seq_truncate(kv_seq *s, size_t length);
+/* Waits until that layer of all blocks has come from the disk, and checks it where nobody has, in parallel when there is a pool. False with HEARTH_FORMAT when a block is damaged: kv_seq_mend. */
+bool kv_seq_wait(kv_seq *s, int layer, pool *p, err *e);
+/* Forgets every token from the first damaged block on; with windowed layers more may have to go. False: no block is damaged. */
+bool kv_seq_mend(kv_seq *s);
 void kv_seq_free(kv_seq *s);
 /* An independent sequence with the same content; no keys or values are copied. to is overwritten. */
 bool kv_seq_fork(kv_seq *to, const kv_seq *from, err *e);

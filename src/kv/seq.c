@@ -8,6 +8,7 @@ static void set_block(kv_seq *s, size_t i, kv_block *b, bool taken) {
     s->blocks[i] = b->data;
     s->taken[i] = taken;
     s->windows[i] = taken ? b->window : NULL;
+    s->arriving = true;
 }
 
 static void drop_block(kv_seq *s, size_t i) {
@@ -34,7 +35,14 @@ static bool make_list(kv_seq *s, size_t need, err *e) {
     return true;
 }
 
-static kv_block *copy_block(const kv_seq *s, const kv_block *from, err *e) {
+static bool is_damaged(err *e) { return err_set(e, HEARTH_FORMAT, "a block of the conversation was damaged on disk and is to be computed again"); }
+
+/* from's window part is held, if there is any. */
+static kv_block *copy_block(const kv_seq *s, kv_block *from, err *e) {
+    if (kv_block_check(s->cache, from, true, KV_ALL - 1) == KV_LOST) {
+        is_damaged(e);
+        return NULL;
+    }
     kv_block *b = kv_block_new(s->cache, s->layout, e);
     if (b) memcpy(b->data, from->data, kv_rest_bytes(s->layout));
     if (b && b->window) memcpy(b->window, from->window, s->layout->window_bytes);
@@ -67,12 +75,14 @@ static void cut(kv_seq *s, size_t length) {
     s->length = length;
     if (s->n_sealed > length / KV_BLOCK) s->n_sealed = length / KV_BLOCK;
     shorten(s, (length + KV_BLOCK - 1) / KV_BLOCK);
+    s->arriving = true; /* other window parts may be needed now */
 }
 
 static bool take(kv_seq *s, size_t i) {
     if (!s->taken[i]) s->taken[i] = kv_block_take_window(s->cache, s->held[i], false);
     if (!s->taken[i]) return false;
     s->windows[i] = s->held[i]->window;
+    s->arriving = true;
     if (i < s->first_taken) s->first_taken = i;
     return true;
 }
@@ -146,7 +156,6 @@ static void show(kv_seq *s, size_t i, const int32_t *tokens, size_t n) {
     const kv_name parent = *last_name(s), name = kv_name_next(&s->chain, &parent, tokens, n);
     memcpy(kv_block_tokens(s->layout, b), tokens, n * sizeof *tokens);
     kv_block *use = kv_cache_insert(s->cache, b, &name, &parent, (uint32_t)i, (int)n);
-    if (!use->in_tree) use->name = name;
     set_block(s, i, use, s->taken[i]);
 }
 
@@ -160,6 +169,47 @@ void kv_seq_keep_tail(kv_seq *s, const int32_t *tokens) {
     size_t tail = s->length / KV_BLOCK, n = s->length % KV_BLOCK;
     if (!s->cache || n == 0 || s->n_sealed != tail || !kv_block_writable(s->cache, s->held[tail], n)) return;
     show(s, tail, tokens + tail * KV_BLOCK, n);
+}
+
+/* ---- what is still arriving ---- */
+
+/* Of the window parts that are held only those that the next token sees matter. */
+static bool sees_window(const kv_seq *s, size_t i) { return s->taken[i] && i >= kv_window_block(s->layout, s->length); }
+
+typedef struct arriving {
+    kv_seq *s;
+    int layer;
+    _Atomic int least; /* the layer below which all blocks may be read */
+} arriving;
+
+static void check_block(void *context, int64_t i, int thread) {
+    (void)thread;
+    arriving *a = context;
+    const int layers = kv_block_check(a->s->cache, a->s->held[i], sees_window(a->s, (size_t)i), a->layer);
+    int least = a->least;
+    while (layers < least && !atomic_compare_exchange_weak(&a->least, &least, layers)) {}
+}
+
+bool kv_seq_wait(kv_seq *s, int layer, pool *p, err *e) {
+    if (!s->arriving) return true;
+    arriving a = {.s = s, .layer = layer, .least = KV_ALL};
+    /* Others may compute while this waits for the disk, the last blocks come last. */
+    for (size_t i = s->n_blocks; i-- > 0;) kv_block_await(s->cache, s->held[i], sees_window(s, i), layer);
+    if (p) pool_run(p, (int64_t)s->n_blocks, check_block, &a);
+    else
+        for (size_t i = 0; i < s->n_blocks; i++) check_block(&a, (int64_t)i, 0);
+    if (a.least == KV_LOST) return is_damaged(e);
+    s->arriving = a.least < KV_ALL;
+    return true;
+}
+
+bool kv_seq_mend(kv_seq *s) {
+    size_t i = 0;
+    while (i < s->n_blocks && kv_block_check(s->cache, s->held[i], sees_window(s, i), KV_LOST) != KV_LOST) i++;
+    if (i == s->n_blocks) return false;
+    cut(s, i * KV_BLOCK);
+    settle(s, 0);
+    return true;
 }
 
 /* ---- finding what is known ---- */
@@ -200,7 +250,6 @@ static size_t attach_loaded(kv_seq *s, const int32_t *tokens, size_t n_full, con
         bool fits = true;
         for (size_t i = 0; i < got; i++) {
             kv_block *b = kv_cache_insert(s->cache, blocks[i], &names[i + 1], &names[i], (uint32_t)(first + i), KV_BLOCK);
-            if (!b->in_tree) b->name = names[i + 1];
             if (fits) fits = attach(s, b);
             else kv_block_drop(s->cache, b);
         }

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "model/model.h"
 #include "quant/quant.h"
 
@@ -252,8 +253,21 @@ static void attend(void *context, int64_t task, int thread) {
     }
 }
 
+/* What comes from the disk may still be arriving: this layer of it must be there. */
+static bool wait_for_layer(pass *s) {
+    for (int i = 0; i < s->n_parts; i++) {
+        if (!s->parts[i].kv->arriving) continue;
+        const uint64_t start = clock_ns();
+        const bool ok = kv_seq_wait(s->parts[i].kv, s->index, s->run->pool, s->e);
+        s->run->waited_ns += clock_ns() - start;
+        if (!ok) return false;
+    }
+    return true;
+}
+
 /* Splits heads and tokens into tasks: all heads of a group together read a key once, but every thread must have work. */
-static void attend_all(pass *s) {
+static bool attend_all(pass *s) {
+    if (!wait_for_layer(s)) return false;
     const kv_layer *kl = &s->m->kv.layers[s->index];
     int group = s->lp->n_heads / kl->n_heads, threads = pool_threads(s->run->pool);
     int rows = attention_rows(s);
@@ -270,6 +284,7 @@ static void attend_all(pass *s) {
     s->heads_per_task = group;
     while (s->heads_per_task % 2 == 0 && kl->n_heads * (group / s->heads_per_task) * s->n_tiles < 2 * threads) s->heads_per_task /= 2;
     pool_run(s->run->pool, (int64_t)kl->n_heads * (group / s->heads_per_task) * s->n_tiles, attend, s);
+    return true;
 }
 
 /* h [n][n_embd] -> attn [n][n_heads * v_dim] */
@@ -287,8 +302,7 @@ static bool attention(pass *s) {
         if (!model_multiply(s->m, s->run, w, 3, s->h, s->p->n_embd, s->n, (float *const[]){s->q, s->k, s->v}, (const int64_t[]){q, k, v}, s->e)) return false;
     }
     for_tokens(s, finish_qkv);
-    attend_all(s);
-    return true;
+    return attend_all(s);
 }
 
 /* ---- latent attention: one compressed row per token serves all heads as key and as value ---- */
@@ -357,9 +371,9 @@ static bool latent_attention(pass *s) {
     float *heads_out = s->attn, *latent_out = s->wide + s->n * heads * wide;
     s->q = s->wide, s->ldq = heads * wide;
     s->attn = latent_out;
-    attend_all(s);
+    const bool ok = attend_all(s);
     s->attn = heads_out;
-    return multiply_heads(s, &l->v_b, latent_out, p->kv_rank, heads * p->kv_rank, s->attn, p->v_dim, heads * p->v_dim);
+    return ok && multiply_heads(s, &l->v_b, latent_out, p->kv_rank, heads * p->kv_rank, s->attn, p->v_dim, heads * p->v_dim);
 }
 
 /* ---- feed-forward ---- */
@@ -481,8 +495,12 @@ static bool check_tokens(const model *m, const model_part *part, err *e) {
 
 bool model_forward(const model *m, model_run *r, const model_part *parts, int n_parts, float *logits, err *e) {
     pass s = {.m = m, .p = &m->params, .run = r, .parts = parts, .n_parts = n_parts, .e = e};
+    r->waited_ns = 0;
     for (int i = 0; i < n_parts; i++) {
+        const bool arriving = parts[i].kv->arriving; /* a block that is to be copied must be there as a whole */
+        const uint64_t start = arriving ? clock_ns() : 0;
         if (!check_tokens(m, &parts[i], e) || !kv_seq_reserve(parts[i].kv, (size_t)parts[i].n, e)) return false;
+        if (arriving) r->waited_ns += clock_ns() - start;
         s.n += parts[i].n;
     }
     if (!make_buffers(&s)) return false;

@@ -86,6 +86,7 @@ typedef struct model_run {
     kern_scratch scratch;
     void *memory;
     size_t bytes;
+    uint64_t waited_ns; /* of the last pass: for keys and values that were still arriving */
 } model_run;
 void model_run_free(model_run *r);
 
@@ -103,7 +104,8 @@ typedef struct model_part {
 } model_part;
 
 /* Computes all parts' tokens (MODEL_CHUNK at most in total) in one pass and extends their kv. logits receives n_vocab values for each
- * token that wants them, part after part. A token's results do not depend on what else is in the pass. On failure every kv is as before. */
+ * token that wants them, part after part. A token's results do not depend on what else is in the pass. On failure every kv is as before; when a block of one
+ * turned out to be damaged (HEARTH_FORMAT), kv_seq_mend tells of which. */
 bool model_forward(const model *m, model_run *r, const model_part *parts, int n_parts, float *logits, err *e);
 
 /* A matrix in its ready form, held until it is given back. */

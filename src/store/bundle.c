@@ -195,7 +195,7 @@ static bool take_window(shelf *s, const file_map *part, const shelf_key *key, co
     shelf_file f = {.key = *key};
     size_t header_end = 0;
     *there = false;
-    if (!tensor_check(part, &header_end, e)) return false;
+    if (!tensor_check_header(part, &header_end, e)) return false;
     json_t *root = tensor_parse(part->data, header_end, part->size - header_end, e);
     const char *reach = json_string_value(json_object_get(json_object_get(root, "__metadata__"), "reach"));
     f.reach = reach && strlen(reach) <= 6 ? (unsigned)strtoul(reach, NULL, 10) : 0;

@@ -6,7 +6,6 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "store/blockfile.h"
 
 void store_warn(store *s, const char *format, const char *a, const char *b) {
     char sentence[1200];
@@ -16,15 +15,22 @@ void store_warn(store *s, const char *format, const char *a, const char *b) {
 
 /* ---- writing ---- */
 
-static shelf_key key_of(const kv_block *b) { return shelf_key_make(&b->name, &b->parent->name, b->index); }
+/* Where a full block of the tree stands; false: it does not any more. What has not arrived from the disk as a whole is not to be written again, for it may be damaged. */
+static bool find_place(const store *s, const kv_block *b, bool window, shelf_key *key, kv_name *parent) {
+    if (!kv_block_place(s->cache, b, parent) || !kv_block_whole(b, window)) return false;
+    *key = shelf_key_make(&b->name, parent, b->index);
+    return true;
+}
 
 /* Writes a block or its window part. *there: it is on disk now; false without a failure when there is no room for it. */
 static bool write_one(store *s, kv_block *b, bool window, bool *there, err *e) {
-    const shelf_file f = {.key = key_of(b), .reach = window ? (unsigned)kv_window_reach(s->layout) : 0};
+    shelf_file f = {.reach = window ? (unsigned)kv_window_reach(s->layout) : 0};
+    kv_name parent;
     *there = false;
+    if (!find_place(s, b, window, &f.key, &parent)) return true;
     tensor_header h = {0};
     char *path = shelf_path(s->shelf, &f.key, f.reach, e);
-    bool ok = path && blockfile_header(&h, s->layout, s->model, &f.key, &b->parent->name, window, e);
+    bool ok = path && blockfile_header(&h, s->layout, s->model, &f.key, &parent, window, e);
     uint64_t bytes = h.text.len + h.offset;
     err why = {0};
     bool room = ok && shelf_reserve(s->shelf, bytes, &f, &why);
@@ -36,7 +42,7 @@ static bool write_one(store *s, kv_block *b, bool window, bool *there, err *e) {
         pthread_mutex_unlock(&s->lock);
     } else if (ok) {
         double start = clock_seconds();
-        ok = shelf_make_folder(s->shelf, &f.key, e) && blockfile_write(path, &h, b, window, e);
+        ok = shelf_make_folder(s->shelf, &f.key, e) && blockfile_write(path, &h, s->layout, b, window, e);
         shelf_put_done(s->shelf, &f, bytes, ok);
         if (ok && !window) kv_cache_set_durable(s->cache, b);
         *there = ok;
@@ -52,31 +58,37 @@ static bool write_one(store *s, kv_block *b, bool window, bool *there, err *e) {
     return ok;
 }
 
-/* What was written once may have been evicted since, by another process too: what the block builds on is written again first. A block that is held and in the tree keeps
- * those above it there. */
+/* What was written once may have been evicted since, by another process too: what the block builds on is written again first. */
 static bool write_block(store *s, kv_block *b, bool *there, err *e) {
-    shelf_key key = key_of(b);
-    kv_block **chain = mem_alloc((size_t)b->index + 1, sizeof *chain, e);
+    shelf_key key;
+    kv_name parent;
+    kv_block **chain = mem_alloc((size_t)b->index + 1, sizeof *chain, e), *x = b;
     size_t n = 0;
-    *there = chain != NULL;
+    *there = false;
     if (!chain) return false;
-    for (kv_block *x = b; x && x->data && !shelf_there(s->shelf, &key); x = x->parent) {
+    kv_block_hold(s->cache, b);
+    while (x && find_place(s, x, false, &key, &parent) && !(*there = shelf_there(s->shelf, &key))) {
         chain[n++] = x;
-        if (x->index == 0 || !x->parent->parent) break;
-        key = key_of(x->parent);
+        x = kv_block_above(s->cache, x);
     }
-    if (n == 0) kv_cache_set_durable(s->cache, b);
+    if (x == b && *there) kv_cache_set_durable(s->cache, b);
+    if (x) kv_block_drop(s->cache, x);
+    *there = *there || n > 0;
     bool ok = true;
-    while (ok && *there && n > 0) ok = write_one(s, chain[--n], false, there, e);
+    for (; n > 0; n--) {
+        if (ok && *there) ok = write_one(s, chain[n - 1], false, there, e);
+        kv_block_drop(s->cache, chain[n - 1]);
+    }
     mem_free(chain);
     return ok;
 }
 
 /* After the block that it is part of. */
 static bool write_window(store *s, kv_block *b, err *e) {
-    const shelf_key key = key_of(b);
+    shelf_key key;
+    kv_name parent;
     bool there;
-    if (shelf_window_known(s->shelf, &key, true)) return true;
+    if (!find_place(s, b, true, &key, &parent) || shelf_window_known(s->shelf, &key, true)) return true;
     return write_block(s, b, &there, e) && (!there || write_one(s, b, true, &there, e));
 }
 
@@ -248,24 +260,25 @@ static bool put(store *s, kv_block *b, bool window) {
     return take;
 }
 
-static bool is_full_block(const kv_block *b) { return b->in_tree && b->n_tokens == KV_BLOCK; }
-
 bool store_put(store *s, kv_block *b) {
-    if (!is_full_block(b)) return true;
-    const shelf_key key = key_of(b);
-    return (kv_cache_durable(s->cache, b) && shelf_known(s->shelf, &key)) || put(s, b, false);
+    shelf_key key;
+    kv_name parent;
+    return !find_place(s, b, false, &key, &parent) || (kv_cache_durable(s->cache, b) && shelf_known(s->shelf, &key)) || put(s, b, false);
 }
 
 void store_put_place(store *s, const kv_seq *seq, size_t length) {
     const size_t end = length / KV_BLOCK;
+    kv_name parent;
     if (!s->layout->window || end > seq->n_sealed) return;
     /* Only all of them are of use. */
     for (size_t i = kv_window_kept(s->layout, length); i < end; i++) {
-        const shelf_key key = is_full_block(seq->held[i]) ? key_of(seq->held[i]) : (shelf_key){0};
-        if (!is_full_block(seq->held[i]) || (!shelf_window_known(s->shelf, &key, false) && !kv_block_has_window(s->cache, seq->held[i]))) return;
+        if (!kv_block_place(s->cache, seq->held[i], &parent)) return;
+        const shelf_key key = shelf_key_make(&seq->held[i]->name, &parent, seq->held[i]->index);
+        if (!shelf_window_known(s->shelf, &key, false) && !kv_block_has_window(s->cache, seq->held[i])) return;
     }
     for (size_t i = kv_window_kept(s->layout, length); i < end; i++) {
-        const shelf_key key = key_of(seq->held[i]);
+        if (!kv_block_place(s->cache, seq->held[i], &parent)) return;
+        const shelf_key key = shelf_key_make(&seq->held[i]->name, &parent, seq->held[i]->index);
         if (!shelf_window_known(s->shelf, &key, true) && !put(s, seq->held[i], true)) return;
     }
 }
@@ -317,6 +330,8 @@ store *store_open(const store_options *o, kv_cache *c, const kv_layout *l, const
     s->layout = l;
     snprintf(s->model, sizeof s->model, "%s", model);
     pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->arrive_lock, NULL);
+    pthread_cond_init(&s->arrive_more, NULL);
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -325,8 +340,8 @@ store *store_open(const store_options *o, kv_cache *c, const kv_layout *l, const
     s->shelf = shelf_open(o->folder, o->disk, e);
     if (s->shelf) {
         s->writer_runs = pthread_create(&s->writer, NULL, writer_main, s) == 0;
-        if (s->writer_runs) return s;
-        err_set(e, HEARTH_MEMORY, "the thread that writes conversations cannot be started");
+        if (!s->writer_runs) err_set(e, HEARTH_MEMORY, "the thread that writes conversations cannot be started");
+        if (s->writer_runs && arrive_start(s, e)) return s;
     }
     store_close(s);
     return NULL;
@@ -341,7 +356,10 @@ void store_close(store *s) {
         pthread_mutex_unlock(&s->lock);
         pthread_join(s->writer, NULL);
     }
+    arrive_end(s);
     shelf_close(s->shelf);
+    pthread_cond_destroy(&s->arrive_more);
+    pthread_mutex_destroy(&s->arrive_lock);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
     mem_free(s);

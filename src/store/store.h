@@ -1,18 +1,17 @@
 /* store.h: conversations on disk. Blocks are written by a thread of its own as they fill, agents at the end of a turn; both come back mapped, checked before
- * their first use.
+ * their first use: blocks layer by layer, by another thread.
  *
  *   tensorfile.c     files with a checksum that other tools can read
  *   blockfile.c      the file of a block
  *   agent.c          the file of an agent
  *   shelf.c          the folder and its index; shelf_collect.c: eviction, orphans, what is set aside; shelf_sweep.c: window parts that are not needed any more
- *   store.c          the writer; load.c: loading
+ *   store.c          the writer; load.c: finding and mapping; arrive.c: the reader
  *
  * docs/store.md tells the formats and the rules. A disk that fails or is full costs one warning: the store goes on in memory and tries again. All functions may
  * be called from several threads. */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
 
-#include "base/pool.h"
 #include "kv/cache.h"
 #include "store/agent.h"
 #include "store/shelf.h"
@@ -45,12 +44,8 @@ bool store_save(store *s, agent_record *a, err *e);
 /* Waits until all that was put and saved before is on disk; false when a write failed meanwhile. */
 bool store_flush(store *s, err *e);
 
-/* What is on disk, for kv_seq_find. */
-typedef struct store_loader {
-    store *store;
-    pool *pool; /* checks in parallel; may be NULL */
-} store_loader;
-kv_source store_source(store_loader *loader);
+/* What is on disk, for kv_seq_find. Blocks are there at once, their layers arrive while others are computed (kv_seq_wait). */
+kv_source store_source(store *s);
 
 /* Takes the agent for this caller alone (*lock for store_release) and reads it; out is empty when there is none yet. */
 bool store_take(store *s, const char *name, const char *tag, agent_record *out, int *lock, err *e);
@@ -70,7 +65,8 @@ typedef struct store_stats {
     uint64_t loads, misses;                         /* prompts of which blocks were loaded; of which none were there */
     uint64_t loaded_blocks, loaded_bytes, damaged;
     uint64_t waiting;                               /* jobs */
-    double write_seconds, load_seconds, longest_write, longest_load;
+    double write_seconds, longest_write;
+    double load_seconds, longest_load;              /* spent on reading and checking; from when a block was asked for until its last layer was there */
     double save_seconds, longest_save;              /* of agents, from store_save until it was on disk */
     bool degraded;                                  /* in memory only for now */
 } store_stats;

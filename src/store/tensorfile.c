@@ -29,6 +29,15 @@ bool tensor_meta_any(tensor_header *h, const char *key, const char *value, err *
     return ok;
 }
 
+bool tensor_sums(tensor_header *h, size_t n, err *e) {
+    bool ok = tensor_meta(h, "sums", "", e);
+    if (!ok) return false;
+    h->text.len--; /* the digits come before the last quote */
+    h->sums_at = h->text.len;
+    for (size_t i = 0; ok && i < n; i++) ok = buf_adds(&h->text, "0000000000000000", e);
+    return ok && buf_addc(&h->text, '"', e);
+}
+
 bool tensor_add(tensor_header *h, const char *name, const char *dtype, int n_dims, const int64_t *dims, size_t item, err *e) {
     bool ok = start(h, e) && buf_addf(&h->text, e, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", h->in_data ? "," : "},", name, dtype);
     uint64_t bytes = item;
@@ -52,27 +61,41 @@ bool tensor_end(tensor_header *h, err *e) {
     return true;
 }
 
-/* ---- the checksum ---- */
+/* ---- checksums ---- */
 
-/* The hash of what is before the digits seeds the one of the rest of the header, which seeds the one of the data. */
+static void print_sum(uint64_t sum, char digits[TENSOR_SUM_DIGITS + 1]) { snprintf(digits, TENSOR_SUM_DIGITS + 1, "%016llx", (unsigned long long)sum); }
+
+void tensor_set_sum(tensor_header *h, size_t i, const void *data, size_t len) {
+    char digits[TENSOR_SUM_DIGITS + 1];
+    print_sum(XXH3_64bits(data, len), digits);
+    memcpy(h->text.data + h->sums_at + i * TENSOR_SUM_DIGITS, digits, TENSOR_SUM_DIGITS);
+}
+
+bool tensor_is_sum(const char *expected, const void *data, size_t len) {
+    char digits[TENSOR_SUM_DIGITS + 1];
+    print_sum(XXH3_64bits(data, len), digits);
+    return memcmp(digits, expected, TENSOR_SUM_DIGITS) == 0;
+}
+
+/* The hash of what is before the digits seeds the one of the rest of the header, which seeds the one of the data, if that has no sums of its own (n = 0). */
 static void sum_of(const char *header, size_t header_len, const tensor_part *parts, size_t n, char digits[TENSOR_SUM_DIGITS + 1]) {
     const size_t after = TENSOR_SUM_AT + TENSOR_SUM_DIGITS;
     uint64_t sum = XXH3_64bits(header, TENSOR_SUM_AT);
     sum = XXH3_64bits_withSeed(header + after, header_len - after, sum);
     if (n == 1) {
         sum = XXH3_64bits_withSeed(parts->data, parts->len, sum);
-    } else {
+    } else if (n > 1) {
         XXH3_state_t state;
         XXH3_64bits_reset_withSeed(&state, sum);
         for (size_t i = 0; i < n; i++) XXH3_64bits_update(&state, parts[i].data, parts[i].len);
         sum = XXH3_64bits_digest(&state);
     }
-    snprintf(digits, TENSOR_SUM_DIGITS + 1, "%016llx", (unsigned long long)sum);
+    print_sum(sum, digits);
 }
 
 bool tensor_write_parts(const char *path, tensor_header *h, const tensor_part *parts, size_t n, err *e) {
     char digits[TENSOR_SUM_DIGITS + 1];
-    sum_of(h->text.data, h->text.len, parts, n, digits);
+    sum_of(h->text.data, h->text.len, parts, h->sums_at ? 0 : n, digits);
     memcpy(h->text.data + TENSOR_SUM_AT, digits, TENSOR_SUM_DIGITS);
     file_writer w;
     if (!file_writer_open(&w, path, e)) return false;
@@ -97,11 +120,28 @@ bool tensor_check_start(const file_map *m, size_t *header_end, err *e) {
     return true;
 }
 
-bool tensor_check(const file_map *m, size_t *header_end, err *e) {
+static bool check(const file_map *m, bool with_data, size_t *header_end, err *e) {
     if (!tensor_check_start(m, header_end, e)) return false;
     char digits[TENSOR_SUM_DIGITS + 1];
-    sum_of((const char *)m->data, *header_end, &(tensor_part){.data = m->data + *header_end, .len = m->size - *header_end}, 1, digits);
-    if (memcmp(digits, m->data + TENSOR_SUM_AT, TENSOR_SUM_DIGITS) != 0) return err_set(e, HEARTH_FORMAT, "the checksum is wrong");
+    sum_of((const char *)m->data, *header_end, &(tensor_part){.data = m->data + *header_end, .len = m->size - *header_end}, with_data, digits);
+    return memcmp(digits, m->data + TENSOR_SUM_AT, TENSOR_SUM_DIGITS) == 0 || err_set(e, HEARTH_FORMAT, "the checksum is wrong");
+}
+
+bool tensor_check(const file_map *m, size_t *header_end, err *e) { return check(m, true, header_end, e); }
+bool tensor_check_header(const file_map *m, size_t *header_end, err *e) { return check(m, false, header_end, e); }
+
+bool tensor_check_sums(const file_map *m, size_t header_end, const json_t *root, err *e) {
+    const json_t *sums = json_object_get(json_object_get(root, "__metadata__"), "sums");
+    const char *name;
+    json_t *t;
+    size_t n = 0, at = header_end;
+    if (json_string_length(sums) != (json_object_size(root) - 1) * TENSOR_SUM_DIGITS) return err_set(e, HEARTH_FORMAT, "it has not one checksum for each tensor");
+    json_object_foreach((json_t *)root, name, t) {
+        if (strcmp(name, "__metadata__") == 0) continue;
+        const size_t end = header_end + (size_t)json_integer_value(json_array_get(json_object_get(t, "data_offsets"), 1));
+        if (!tensor_is_sum(json_string_value(sums) + n++ * TENSOR_SUM_DIGITS, m->data + at, end - at)) return err_set(e, HEARTH_FORMAT, "the checksum of %s is wrong", name);
+        at = end;
+    }
     return true;
 }
 

@@ -105,6 +105,66 @@ static void goes_on_after_restarts(void **state) {
     }
 }
 
+/* Flips a bit in some of the blocks and window parts below a folder, anywhere in the layers. Returns how many files. */
+static int damage_some(const char *path, uint64_t *rng) {
+    int n = 0;
+    DIR *d = opendir(path);
+    for (struct dirent *x; d && (x = readdir(d)) != NULL;) {
+        char inner[1500];
+        struct stat st;
+        snprintf(inner, sizeof inner, "%s/%s", path, x->d_name);
+        if (x->d_name[0] == '.' || stat(inner, &st) != 0) continue;
+        if (S_ISDIR(st.st_mode)) {
+            n += damage_some(inner, rng);
+        } else if (rng_next(rng) % 4 == 0) {
+            buf b = slurp(inner);
+            const size_t header = 8 + *(const uint64_t *)(const void *)b.data, at = header + rng_next(rng) % (b.len - header);
+            b.data[at] = (char)(b.data[at] ^ 1 << rng_next(rng) % 8);
+            spew(inner, b.data, b.len);
+            buf_free(&b);
+            n++;
+        }
+    }
+    if (d) closedir(d);
+    return n;
+}
+
+/* Blocks of every shape are damaged between turns: the text stays the same. */
+static void damage_changes_nothing(void **state) {
+    (void)state;
+    need_kit();
+    uint64_t rng = test_seed();
+    static const char *const shapes[] = {"llama", "gemma2", "gemma3", "gpt-oss", "deepseek2-lite", "phi3"};
+    int damaged = 0, found = 0;
+    for (size_t m = 0; m < sizeof shapes / sizeof *shapes; m++) {
+        err e = {0};
+        char folder[400], blocks[420];
+        snprintf(folder, sizeof folder, "%s/damage-%s", temp_dir(), shapes[m]);
+        snprintf(blocks, sizeof blocks, "%s/blocks", folder);
+        const way exact = {.cpu = "ref", .kv_type = m % 2 ? NULL : "q8_0"};
+        hearth_engine *en = open_engine(shapes[m], exact, NULL, HEARTH_AUTO);
+        hearth_session *s = hearth_session_new(en, &e);
+        for (int i = 0; i < STEPS; i++) {
+            hearth_engine *later = open_engine(shapes[m], exact, folder, HEARTH_AUTO);
+            hearth_session *a = hearth_session_open(later, "agent", NULL, &e);
+            if (!a) fail_msg("%s", e.text);
+            do_step(en, s, i), do_step(later, a, i);
+            const size_t n = hearth_session_length(s);
+            assert_int_equal(hearth_session_length(a), n);
+            assert_memory_equal(hearth_session_tokens(a), hearth_session_tokens(s), n * sizeof(int32_t));
+            assert_memory_equal(hearth_session_logits(a), hearth_session_logits(s), (size_t)hearth_engine_info(en).n_vocab * sizeof(float));
+            found += (int)hearth_engine_kv(later).damaged;
+            hearth_session_free(a);
+            hearth_engine_close(later);
+            damaged += damage_some(blocks, &rng);
+        }
+        hearth_session_free(s);
+        hearth_engine_close(en);
+    }
+    print_message("# %d files damaged, %d of them met\n", damaged, found);
+    assert_true(found > 0);
+}
+
 /* Models with windowed layers and hardly any memory: window parts go as soon as they are passed, and come back from disk or are computed again. Conversations are rewound, and a
  * second one branches off. */
 static void windows_come_and_go(void **state) {
@@ -224,6 +284,6 @@ static void windows_on_disk(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(goes_on_after_restarts), cmocka_unit_test(windows_come_and_go), cmocka_unit_test(windows_on_disk)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(goes_on_after_restarts), cmocka_unit_test(damage_changes_nothing), cmocka_unit_test(windows_come_and_go), cmocka_unit_test(windows_on_disk)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

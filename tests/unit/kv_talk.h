@@ -57,12 +57,17 @@ static inline void check_or_write(talk *t, size_t from, bool write, uint32_t see
     }
 }
 
+/* Where what was found turns out to be damaged, it is computed too. Afterwards all of it has arrived, also what another sequence found of what was computed here. */
 static inline void compute_rest(talk *t) {
-    size_t from = t->kv.length;
-    assert_true(kv_seq_reserve(&t->kv, t->n - from, NULL));
-    check_or_write(t, from, true, t->seed);
-    t->kv.length = t->n;
-    kv_seq_seal(&t->kv, t->tokens);
+    for (;;) {
+        while (!kv_seq_wait(&t->kv, t->kv.layout->n_layers - 1, NULL, NULL)) assert_true(kv_seq_mend(&t->kv));
+        size_t from = t->kv.length;
+        if (from == t->n) return;
+        assert_true(kv_seq_reserve(&t->kv, t->n - from, NULL));
+        check_or_write(t, from, true, t->seed);
+        t->kv.length = t->n;
+        kv_seq_seal(&t->kv, t->tokens);
+    }
 }
 
 /* Appends tokens as a session does: what is known is taken, the rest computed. Returns how many were taken. */

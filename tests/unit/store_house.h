@@ -86,8 +86,7 @@ static inline void start_talk(house *h, talk *t, const char *tenant) {
 static inline size_t say(house *h, talk *t, int who, size_t n, uint32_t seed) {
     int32_t tokens[2000];
     for (size_t i = 0; i < n; i++) tokens[i] = token_at(who, t->n + i);
-    store_loader loader = {.store = h->store};
-    const kv_source from = store_source(&loader);
+    const kv_source from = store_source(h->store);
     size_t before = t->kv.n_sealed, found = append_with(t, tokens, n, seed, &from);
     for (size_t i = before; i < t->kv.n_sealed; i++) store_put(h->store, t->kv.held[i]);
     store_put_place(h->store, &t->kv, t->kv.found);
@@ -129,18 +128,18 @@ static inline size_t restore(house *h, talk *t, const char *name, const char *te
     for (size_t i = 0; i < t->n; i++)
         if (t->tokens[i] != token_at(who, i)) fail_msg("token %zu of %s is not what was said", i, name);
     if (a.n_tokens) assert_true(a.note_len == 4 && memcmp(a.note, "note", 4) == 0 && a.created == 1700000000);
-    store_loader loader = {.store = h->store};
-    const kv_source from = store_source(&loader);
+    const kv_source from = store_source(h->store);
     size_t found = kv_seq_find(&t->kv, t->tokens, a.tail ? t->n / KV_BLOCK * KV_BLOCK : t->n, &from);
     if (a.tail && t->kv.length / KV_BLOCK == t->n / KV_BLOCK && kv_seq_reserve(&t->kv, t->n - t->kv.length, e)) {
         kv_unpack(&t->kv, t->n / KV_BLOCK, a.n_tail, a.tail);
         t->kv.length = found = t->n;
     }
-    if (t->n > t->kv.length && kv_seq_reserve(&t->kv, t->n - t->kv.length, NULL)) {
-        check_or_write(t, t->kv.length, true, seed);
-        t->kv.length = t->n;
-        kv_seq_seal(&t->kv, t->tokens);
+    for (bool disk = true; !kv_seq_wait(&t->kv, h->layout.n_layers - 1, NULL, NULL); disk = false) {
+        assert_true(kv_seq_mend(&t->kv));
+        kv_seq_find(&t->kv, t->tokens, t->n, disk ? &from : NULL);
+        found = t->kv.length;
     }
+    if (t->n > t->kv.length) compute_rest(t);
     if (t->kv.length == t->n) check_or_write(t, 0, false, seed);
     agent_free(&a);
     store_release(lock);

@@ -152,9 +152,9 @@ static void finds_every_flipped_bit(void **state) {
         spew(path, b.data, len);
         assert_true(open_house(&h, folder, SHELF_AUTO, &e));
         size_t found = restore(&h, &a, "x", NULL, 1, 1, &e);
+        for (size_t i = 0; i < a.kv.n_sealed; i++) kv_block_check(h.cache, a.kv.held[i], a.kv.taken[i], KV_ALL - 1);
         if (is_agent) assert_int_equal(a.n, 0);
-        else assert_true(a.n == 170 && found < 170);
-        assert_int_equal(h.warnings, len == 0 && !is_agent ? 0 : 1);
+        else assert_true(a.n == 170 && (found < 170 || strstr(path, "-0-w"))); /* the windows of token 171 do not reach the first block */
         end(&a, false);
         /* Whole again, so that the next round has all files. */
         start_talk(&h, &a, NULL);
@@ -163,6 +163,7 @@ static void finds_every_flipped_bit(void **state) {
         check_or_write(&a, 0, false, 1);
         end(&a, false);
         close_house(&h);
+        assert_int_equal(h.warnings, len == 0 && !is_agent ? 0 : 1);
         buf_free(&b);
         free_paths(&files);
     }
@@ -187,7 +188,7 @@ static void sets_aside_what_is_foreign(void **state) {
     assert_int_equal(blocks.n, 1);
     /* A file of another version under the right name, its checksum right. */
     buf b = slurp(blocks.items[0]);
-    char *version = strstr(b.data + 8, "\"version\":\"1\"");
+    char *version = strstr(b.data + 8, "\"version\":\"2\"");
     version[11] = '0';
     spew(blocks.items[0], b.data, b.len);
     buf_free(&b);

@@ -80,8 +80,7 @@ static void places_are_kept(void **state) {
     for (int i = 0; i < 1000; i++) shared[i] = 9 * i;
     for (int who = 0; who < 3; who++) {
         assert_true(open_house(&h, folder, SHELF_AUTO, &e));
-        store_loader loader = {.store = h.store};
-        const kv_source from = store_source(&loader);
+        const kv_source from = store_source(h.store);
         start_talk(&h, &t, NULL);
         for (int i = 0; i < 1000; i++) own[i] = i < 640 ? shared[i] : who * 1000 + i;
         size_t found = append_with(&t, own, 1000, 1, &from);
@@ -101,8 +100,7 @@ static void places_are_kept(void **state) {
     }
     assert_int_equal(windows_on_disk(folder), 3 * 2 * REACH + REACH);
     assert_true(open_house(&h, folder, SHELF_AUTO, &e));
-    store_loader loader = {.store = h.store};
-    const kv_source from = store_source(&loader);
+    const kv_source from = store_source(h.store);
     start_talk(&h, &t, NULL);
     own[999]++; /* the prompt of the last one with another end */
     assert_int_equal(append_with(&t, own, 1000, 1, &from), 1000 / KV_BLOCK * KV_BLOCK);

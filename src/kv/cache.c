@@ -643,11 +643,6 @@ int kv_block_check(kv_cache *c, kv_block *b, bool window, int layer) {
     return block < part ? block : part;
 }
 
-bool kv_block_whole(const kv_block *b, bool window) {
-    const kv_owner *owner = window ? b->window_owner : b->owner;
-    return !owner || owner->layers == KV_ALL;
-}
-
 void kv_cache_set_durable(kv_cache *c, kv_block *b) {
     pthread_mutex_lock(&c->lock);
     b->durable = true;

@@ -66,8 +66,6 @@ void kv_block_await(kv_cache *c, const kv_block *b, bool window, int layer);
 /* The same, and checks it. Returns the layer below which all may be read, or KV_LOST: the block is damaged, and nobody finds it any more, nor what builds on it (of a window part: only that
  * goes). Who holds it learns of it here too. */
 int kv_block_check(kv_cache *c, kv_block *b, bool window, int layer);
-/* Whether all of it may be read: of the block, or of its window part. */
-bool kv_block_whole(const kv_block *b, bool window);
 
 void kv_block_hold(kv_cache *c, kv_block *b);
 void kv_block_drop(kv_cache *c, kv_block *b);

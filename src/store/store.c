@@ -15,9 +15,9 @@ void store_warn(store *s, const char *format, const char *a, const char *b) {
 
 /* ---- writing ---- */
 
-/* Where a full block of the tree stands; false: it does not any more. What has not arrived from the disk as a whole is not to be written again, for it may be damaged. */
-static bool find_place(const store *s, const kv_block *b, bool window, shelf_key *key, kv_name *parent) {
-    if (!kv_block_place(s->cache, b, parent) || !kv_block_whole(b, window)) return false;
+/* Where a full block of the tree stands; false: it does not any more. */
+static bool find_place(const store *s, const kv_block *b, shelf_key *key, kv_name *parent) {
+    if (!kv_block_place(s->cache, b, parent)) return false;
     *key = shelf_key_make(&b->name, parent, b->index);
     return true;
 }
@@ -27,7 +27,8 @@ static bool write_one(store *s, kv_block *b, bool window, bool *there, err *e) {
     shelf_file f = {.reach = window ? (unsigned)kv_window_reach(s->layout) : 0};
     kv_name parent;
     *there = false;
-    if (!find_place(s, b, window, &f.key, &parent)) return true;
+    /* What came from the disk is checked before it is written again under a checksum that would be right. */
+    if (!find_place(s, b, &f.key, &parent) || kv_block_check(s->cache, b, window, KV_ALL - 1) == KV_LOST) return true;
     tensor_header h = {0};
     char *path = shelf_path(s->shelf, &f.key, f.reach, e);
     bool ok = path && blockfile_header(&h, s->layout, s->model, &f.key, &parent, window, e);
@@ -67,7 +68,7 @@ static bool write_block(store *s, kv_block *b, bool *there, err *e) {
     *there = false;
     if (!chain) return false;
     kv_block_hold(s->cache, b);
-    while (x && find_place(s, x, false, &key, &parent) && !(*there = shelf_there(s->shelf, &key))) {
+    while (x && find_place(s, x, &key, &parent) && !(*there = shelf_there(s->shelf, &key))) {
         chain[n++] = x;
         x = kv_block_above(s->cache, x);
     }
@@ -88,7 +89,7 @@ static bool write_window(store *s, kv_block *b, err *e) {
     shelf_key key;
     kv_name parent;
     bool there;
-    if (!find_place(s, b, true, &key, &parent) || shelf_window_known(s->shelf, &key, true)) return true;
+    if (!find_place(s, b, &key, &parent) || shelf_window_known(s->shelf, &key, true)) return true;
     return write_block(s, b, &there, e) && (!there || write_one(s, b, true, &there, e));
 }
 
@@ -263,22 +264,19 @@ static bool put(store *s, kv_block *b, bool window) {
 bool store_put(store *s, kv_block *b) {
     shelf_key key;
     kv_name parent;
-    return !find_place(s, b, false, &key, &parent) || (kv_cache_durable(s->cache, b) && shelf_known(s->shelf, &key)) || put(s, b, false);
+    return !find_place(s, b, &key, &parent) || (kv_cache_durable(s->cache, b) && shelf_known(s->shelf, &key)) || put(s, b, false);
 }
 
 void store_put_place(store *s, const kv_seq *seq, size_t length) {
     const size_t end = length / KV_BLOCK;
+    shelf_key key;
     kv_name parent;
     if (!s->layout->window || end > seq->n_sealed) return;
     /* Only all of them are of use. */
+    for (size_t i = kv_window_kept(s->layout, length); i < end; i++)
+        if (!find_place(s, seq->held[i], &key, &parent) || (!shelf_window_known(s->shelf, &key, false) && !kv_block_has_window(s->cache, seq->held[i]))) return;
     for (size_t i = kv_window_kept(s->layout, length); i < end; i++) {
-        if (!kv_block_place(s->cache, seq->held[i], &parent)) return;
-        const shelf_key key = shelf_key_make(&seq->held[i]->name, &parent, seq->held[i]->index);
-        if (!shelf_window_known(s->shelf, &key, false) && !kv_block_has_window(s->cache, seq->held[i])) return;
-    }
-    for (size_t i = kv_window_kept(s->layout, length); i < end; i++) {
-        if (!kv_block_place(s->cache, seq->held[i], &parent)) return;
-        const shelf_key key = shelf_key_make(&seq->held[i]->name, &parent, seq->held[i]->index);
+        if (!find_place(s, seq->held[i], &key, &parent)) return;
         if (!shelf_window_known(s->shelf, &key, true) && !put(s, seq->held[i], true)) return;
     }
 }

@@ -175,8 +175,8 @@ static void plan(loop *l, pass *p) {
     }
 }
 
-/* A pass that meets a damaged block: those who have it find again what is known of them, the others just go on. One that finds no memory: forget everything that does not run, then send back
- * the youngest, then give up on the only one. */
+/* A pass that meets a damaged block: those who have it find again what is known of them, the others just go on. One that finds no memory: forget everything
+ * that does not run, then send back the youngest, then give up on the only one. */
 static void relieve(loop *l, const err *e) {
     if (admit_mend(l)) return;
     kv_cache *cache = l->engine->kv_cache;

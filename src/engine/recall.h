@@ -14,8 +14,9 @@ char *recall_folder(const char *given, err *e);
 
 /* Makes seq a sequence of this engine for a tenant (NULL: none), empty. long_context: rotated with the frequencies for long texts. */
 void recall_start(hearth_engine *en, kv_seq *seq, const char *tenant, bool long_context);
-/* Takes what is known of the first n tokens, in memory and if wanted on disk. Returns how many more the sequence holds. What comes from the disk may still be arriving, which a pass waits for; when it
- * fails because something is damaged (kv_seq_mend), the disk is to be asked once more at most: a file that cannot be set aside is damaged every time. */
+/* Takes what is known of the first n tokens, in memory and if wanted on disk. Returns how many more the sequence holds. What comes from the disk may still be
+ * arriving, which a pass waits for; when it fails because something is damaged (kv_seq_mend), the disk is to be asked once more at most: a file that cannot be
+ * set aside is damaged every time. */
 size_t recall_find(hearth_engine *en, kv_seq *seq, const int32_t *tokens, size_t n, bool disk);
 /* Tells how long computing n tokens in one pass took, without what it waited for the disk: what is found is worth as much time per token. */
 void recall_computed(hearth_engine *en, size_t n, uint64_t ns);
@@ -32,8 +33,8 @@ size_t recall_tail(hearth_engine *en, const char *tenant, const agent_record *a)
 /* Whether the blocks that an agent was saved with can be used as they are: kept in this engine's types of keys and values, for this tenant, and with what windowed layers need to go on from the last
  * full one on disk. Of another model's agents nothing is known: true. */
 bool recall_fits(hearth_engine *en, const char *tenant, const agent_record *a);
-/* Starts to bring what the disk has of these tokens into memory, so that recall_find need not look for it. whole: returns when it is there, for a pass that others take part in should
- * not wait for it. Returns how many tokens it found. */
+/* Starts to bring what the disk has of these tokens into memory, so that recall_find need not look for it. whole: returns when it is there, for a pass that
+ * others take part in should not wait for it. Returns how many tokens it found. */
 size_t recall_warm(hearth_engine *en, const char *tenant, bool long_context, const int32_t *tokens, size_t n, bool whole);
 
 #endif

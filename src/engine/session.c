@@ -286,6 +286,7 @@ hearth_kv_stats hearth_engine_kv(const hearth_engine *en) {
     o.written_blocks = s.written_blocks, o.written_bytes = s.written_bytes, o.saves = s.saves, o.waiting = s.waiting, o.skipped = s.skipped;
     o.failures = s.failures, o.damaged = s.damaged;
     o.warm_hits = s.loads, o.warm_misses = s.misses, o.longest_load = s.longest_load, o.save_seconds = s.save_seconds, o.longest_save = s.longest_save;
-    o.write_seconds = s.write_seconds, o.load_seconds = s.load_seconds, o.load_wait_seconds = (double)en->kv_wait_ns * 1e-9, o.longest_write = s.longest_write, o.scan_seconds = s.disk.scan_seconds;
+    o.load_seconds = s.load_seconds, o.load_wait_seconds = (double)en->kv_wait_ns * 1e-9;
+    o.write_seconds = s.write_seconds, o.longest_write = s.longest_write, o.scan_seconds = s.disk.scan_seconds;
     return o;
 }

@@ -17,8 +17,8 @@
 
 #include "kv/kv.h"
 
-/* What bytes belong to when they are not the block's own, such as a mapped file. They may still be arriving, layer after layer in the order of the model: whoever needs a layer first
- * waits until it has come and checks it, and only then may it be read. */
+/* What bytes belong to when they are not the block's own, such as a mapped file. They may still be arriving, layer after layer in the order of the model:
+ * whoever needs a layer first waits until it has come and checks it, and only then may it be read. */
 enum { KV_LOST = -1, KV_ALL = INT_MAX };
 typedef struct kv_owner {
     void (*release)(struct kv_owner *owner);
@@ -63,8 +63,8 @@ void kv_block_put_window(kv_cache *c, kv_block *b, const uint8_t *window, kv_own
 void kv_cache_come(kv_cache *c, kv_owner *owner, int layers);
 /* Waits until that layer of a held block (window: of its window part, which is held, too) has come. */
 void kv_block_await(kv_cache *c, const kv_block *b, bool window, int layer);
-/* The same, and checks it. Returns the layer below which all may be read, or KV_LOST: the block is damaged, and nobody finds it any more, nor what builds on it (of a window part: only that
- * goes). Who holds it learns of it here too. */
+/* The same, and checks it. Returns the layer below which all may be read, or KV_LOST: the block is damaged, and nobody finds it any more, nor what builds on
+ * it (of a window part: only that goes). Who holds it learns of it here too. */
 int kv_block_check(kv_cache *c, kv_block *b, bool window, int layer);
 
 void kv_block_hold(kv_cache *c, kv_block *b);
@@ -88,8 +88,8 @@ bool kv_block_has_window(kv_cache *c, kv_block *b);
 void kv_block_give_window(kv_cache *c, kv_block *b, kv_leave why);
 
 /* Puts a held block with its tokens into the tree below its parent (the root's name for the first). When the name is there already the block is dropped and
- * the one that is there is held in its place: returned is the one to use. It is b itself, not in the tree, when memory is short or others hold b too; it has its name then all the same. Whether the caller holds the window part
- * does not change; where it was gone from the one that is there it gets that of b. */
+ * the one that is there is held in its place: returned is the one to use. It is b itself, not in the tree, when memory is short or others hold b too; it has
+ * its name then all the same. Whether the caller holds the window part does not change; where it was gone from the one that is there it gets that of b. */
 kv_block *kv_cache_insert(kv_cache *c, kv_block *b, const kv_name *name, const kv_name *parent, uint32_t index, int n_tokens);
 /* The name of the block that a full block in the tree builds on (a root's for the first); false: it is not in the tree, or not full. */
 bool kv_block_place(kv_cache *c, const kv_block *b, kv_name *parent);

@@ -83,7 +83,8 @@ typedef struct kv_seq {
 bool kv_seq_reserve(kv_seq *s, size_t n, err *e);
 /* Forgets every token from length on. With windowed layers more may have to go, so that what the next token sees is there: look at the length afterwards. */
 void kv_seq_truncate(kv_seq *s, size_t length);
-/* Waits until that layer of all blocks has come from the disk, and checks it where nobody has, in parallel when there is a pool. False with HEARTH_FORMAT when a block is damaged: kv_seq_mend. */
+/* Waits until that layer of all blocks has come from the disk, and checks it where nobody has, in parallel when there is a pool. False with HEARTH_FORMAT when
+ * a block is damaged: kv_seq_mend. */
 bool kv_seq_wait(kv_seq *s, int layer, pool *p, err *e);
 /* Forgets every token from the first damaged block on; with windowed layers more may have to go. False: no block is damaged. */
 bool kv_seq_mend(kv_seq *s);

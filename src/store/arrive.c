@@ -1,7 +1,7 @@
-/* arrive.c: what was mapped comes from the disk layer after layer, while who asked for it computes the first ones. One thread reads: it takes the files in turn, a layer of each, so
- * that all of a prompt (and of several prompts) get as far together; the disk is asked ahead for more than a layer of each file at a time, so that it need not jump much. What nobody wants any more is
- * not read. Checksums are compared by who needs a layer first, shortly before it is used: then its bytes are in the processor's caches. A layer that is damaged ends the whole file: it is set
- * aside. */
+/* arrive.c: what was mapped comes from the disk layer after layer, while who asked for it computes the first ones. One thread reads: it takes the files in
+ * turn, a layer of each, so that all of a prompt (and of several prompts) get as far together; the disk is asked ahead for more than a layer of each file at a
+ * time, so that it need not jump much. What nobody wants any more is not read. Checksums are compared by who needs a layer first, shortly before it is used:
+ * then its bytes are in the processor's caches. A layer that is damaged ends the whole file: it is set aside. */
 #include "base/clock.h"
 #include "store/store_inner.h"
 
@@ -91,7 +91,7 @@ bool arrive_check(arrival *a, const kv_name *parent, err *e) {
 
 /* The next layer of a file; false: it was the last, or it is of no use. */
 static bool fetch_layer(store *s, arrival *a) {
-    if (atomic_load(&a->refs) == 1) return false; /* nobody else has it, and nobody can get it */
+    if (atomic_load(&a->refs) == 1 || a->owner.layers == KV_LOST) return false; /* nobody else has it, and nobody can get it */
     const double start = clock_seconds();
     const size_t from = a->data_at + a->fetch.start, bytes = a->fetch.k_bytes + a->fetch.v_bytes;
     while (a->ahead < a->map.size && a->ahead < from + bytes + a->step / 2) ask_next(a);

@@ -1,5 +1,5 @@
-/* load.c: blocks and window parts from disk. All files are opened before the first is looked at, so that the disk has all of them to bring; then all but the layers is checked,
- * and these arrive later (arrive.c). */
+/* load.c: blocks and window parts from disk. All files are opened before the first is looked at, so that the disk has all of them to bring; then all but the
+ * layers is checked, and these arrive later (arrive.c). */
 #include "base/clock.h"
 #include "store/store_inner.h"
 

@@ -42,7 +42,8 @@ typedef struct tensor_part {
 } tensor_part;
 bool tensor_write_parts(const char *path, tensor_header *h, const tensor_part *parts, size_t n, err *e);
 
-/* Checks all of a file that is mapped and whose tensors have no checksums of their own: HEARTH_FORMAT with a reason when it is not whole. *header_end is where the data starts. */
+/* Checks all of a file that is mapped and whose tensors have no checksums of their own: HEARTH_FORMAT with a reason when it is not whole. *header_end is where
+ * the data starts. */
 bool tensor_check(const file_map *m, size_t *header_end, err *e);
 /* Checks the header of a file whose tensors have their own, and then these, with the header as it was parsed. */
 bool tensor_check_header(const file_map *m, size_t *header_end, err *e);

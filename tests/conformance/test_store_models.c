@@ -284,6 +284,7 @@ static void windows_on_disk(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(goes_on_after_restarts), cmocka_unit_test(damage_changes_nothing), cmocka_unit_test(windows_come_and_go), cmocka_unit_test(windows_on_disk)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(goes_on_after_restarts), cmocka_unit_test(damage_changes_nothing),
+                                       cmocka_unit_test(windows_come_and_go), cmocka_unit_test(windows_on_disk)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

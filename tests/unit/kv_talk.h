@@ -57,7 +57,8 @@ static inline void check_or_write(talk *t, size_t from, bool write, uint32_t see
     }
 }
 
-/* Where what was found turns out to be damaged, it is computed too. Afterwards all of it has arrived, also what another sequence found of what was computed here. */
+/* Where what was found turns out to be damaged, it is computed too. Afterwards all of it has arrived, also what another sequence found of what was computed
+ * here. */
 static inline void compute_rest(talk *t) {
     for (;;) {
         while (!kv_seq_wait(&t->kv, t->kv.layout->n_layers - 1, NULL, NULL)) assert_true(kv_seq_mend(&t->kv));

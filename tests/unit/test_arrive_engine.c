@@ -1,5 +1,5 @@
-/* Sessions and the loop on blocks that arrive from disk layer by layer: whatever is damaged late, what comes out is what a run without interruption gives; on models made up here, one of
- * them with latent attention. */
+/* Sessions and the loop on blocks that arrive from disk layer by layer: whatever is damaged late, what comes out is what a run without interruption gives; on
+ * models made up here, one of them with latent attention. */
 #include "unit/tiny_model.h"
 
 #include <dirent.h>

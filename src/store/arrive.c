@@ -14,11 +14,19 @@ static void release(kv_owner *owner) {
     mem_free(a);
 }
 
-void arrive_set_aside(store *s, const shelf_key *key, bool window, const err *why) {
+/* Whether the path still names that file: it may have been computed and written again since. */
+static bool is_file(const char *path, const file_id *id) {
+    file_id now;
+    bool there = false;
+    return !id || (file_look(path, &there, &now, NULL) && there && now.device == id->device && now.inode == id->inode);
+}
+
+void arrive_set_aside(store *s, const shelf_key *key, bool window, const file_id *id, const err *why) {
     if (why->code == HEARTH_MEMORY) return;
-    shelf_forget(s->shelf, key, window);
-    char *path = why->code == HEARTH_FORMAT ? shelf_path(s->shelf, key, window ? (unsigned)kv_window_reach(s->layout) : 0, NULL) : NULL;
-    if (path && shelf_set_aside(s->shelf, path, why->text, NULL)) {
+    char *path = shelf_path(s->shelf, key, window ? (unsigned)kv_window_reach(s->layout) : 0, NULL);
+    const bool still = path && is_file(path, id);
+    if (still) shelf_forget(s->shelf, key, window);
+    if (still && why->code == HEARTH_FORMAT && shelf_set_aside(s->shelf, path, why->text, NULL)) {
         store_warn(s, "%s was set aside and is computed again: %s", path, why->text);
         pthread_mutex_lock(&s->lock);
         s->stats.damaged++;
@@ -37,7 +45,7 @@ static int check_layer(kv_owner *owner) {
                      : blockfile_check_layer(a->map.data + a->data_at, (const char *)a->map.data + a->sums_at, &a->layer, &why);
     bool more = false;
     if (ok) more = blockfile_next(s->layout, a->window, &a->layer);
-    else arrive_set_aside(s, &a->key, a->window, &why);
+    else arrive_set_aside(s, &a->key, a->window, &a->map.id, &why);
     pthread_mutex_lock(&s->lock);
     s->stats.load_seconds += clock_seconds() - start;
     if (!ok && !a->window) s->stats.loaded_blocks--;

@@ -21,7 +21,7 @@ static void open_one(const loading *x, size_t i) {
     if (window && kv_block_has_window(s->cache, x->blocks[i])) return;
     char *path = shelf_path(s->shelf, &key, window ? (unsigned)kv_window_reach(s->layout) : 0, &why);
     if (path) x->files[i] = arrive_open(s, path, &key, window, &why);
-    if (!x->files[i]) arrive_set_aside(s, &key, window, &why);
+    if (!x->files[i]) arrive_set_aside(s, &key, window, NULL, &why);
     mem_free(path);
 }
 
@@ -30,7 +30,7 @@ static arrival *check_one(const loading *x, size_t i) {
     arrival *a = x->files[i];
     err why = {0};
     if (!a || arrive_check(a, &x->names[i], &why)) return a;
-    arrive_set_aside(x->s, &a->key, a->window, &why);
+    arrive_set_aside(x->s, &a->key, a->window, &a->map.id, &why);
     a->owner.release(&a->owner);
     return x->files[i] = NULL;
 }

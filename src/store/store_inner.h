@@ -68,8 +68,8 @@ arrival *arrive_open(store *s, const char *path, const shelf_key *key, bool wind
 bool arrive_check(arrival *a, const kv_name *parent, err *e);
 /* Has its layers read. */
 void arrive_begin(store *s, arrival *a);
-/* A file that could not be used: it is forgotten, and set aside when it is damaged. */
-void arrive_set_aside(store *s, const shelf_key *key, bool window, const err *why);
+/* A file that could not be used: it is forgotten, and set aside when it is damaged. id: which file it was, NULL when it could not be opened. */
+void arrive_set_aside(store *s, const shelf_key *key, bool window, const file_id *id, const err *why);
 
 void store_warn(store *s, const char *format, const char *a, const char *b);
 

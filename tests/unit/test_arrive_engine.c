@@ -3,6 +3,7 @@
 #include "unit/tiny_model.h"
 
 #include <dirent.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include "engine/engine.h"
@@ -229,6 +230,48 @@ static void company_in_a_pass(void **state) {
     hearth_engine_close(en), hearth_engine_close(never);
 }
 
+typedef struct talker {
+    hearth_engine *engine;
+    size_t length;
+    float logits[VOCAB];
+} talker;
+
+static void *talk(void *arg) {
+    talker *t = arg;
+    hearth_session *s = hearth_session_new(t->engine, NULL);
+    say(s, t->length);
+    memcpy(t->logits, hearth_session_logits(s), sizeof t->logits);
+    hearth_session_free(s);
+    return NULL;
+}
+
+/* Several threads with the same text, which arrives for all of them at once. */
+static void sessions_at_once(void **state) {
+    (void)state;
+    enum { N = 4 };
+    static talker want[N], got[N];
+    hearth_engine *never = open_tiny(false);
+    for (int i = 0; i < N; i++) {
+        want[i] = (talker){.engine = never, .length = (size_t)(TEXT - 50 * i)};
+        talk(&want[i]);
+    }
+    hearth_engine_close(never);
+    make_agent(TEXT);
+    for (int round = 0; round < 8; round++) {
+        hearth_engine *en = open_tiny(true);
+        pthread_t threads[N];
+        if (round % 2) damage(round / 2);
+        for (int i = 0; i < N; i++) {
+            got[i] = (talker){.engine = en, .length = want[i].length};
+            assert_int_equal(pthread_create(&threads[i], NULL, talk, &got[i]), 0);
+        }
+        for (int i = 0; i < N; i++) pthread_join(threads[i], NULL);
+        for (int i = 0; i < N; i++) assert_memory_equal(got[i].logits, want[i].logits, sizeof got[i].logits);
+        hearth_engine_close(en);
+    }
+    assert_int_equal(warnings, 4);
+}
+
 /* ---- the loop ---- */
 
 static loop_ticket *ask(loop *l, const int32_t *tokens, size_t n, int max_tokens) {
@@ -296,7 +339,8 @@ static void late_damage_in_the_loop(void **state) {
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup(f, start_folder)
     const struct CMUnitTest tests[] = {
-        TEST(late_damage), TEST(damage_that_stays), TEST(bears_any_failing_read), TEST(company_in_a_pass), TEST(late_damage_in_the_loop),
+        TEST(late_damage), TEST(damage_that_stays), TEST(bears_any_failing_read), TEST(company_in_a_pass), TEST(sessions_at_once),
+        TEST(late_damage_in_the_loop),
     };
     return cmocka_run_group_tests(tests, NULL, remove_base);
 }

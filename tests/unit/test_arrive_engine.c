@@ -1,5 +1,6 @@
 /* Sessions and the loop on blocks that arrive from disk layer by layer: whatever is damaged late, what comes out is what a run without interruption gives; on
  * models made up here, one of them with latent attention. */
+#include "unit/loop_ask.h"
 #include "unit/tiny_model.h"
 
 #include <dirent.h>
@@ -274,31 +275,6 @@ static void sessions_at_once(void **state) {
 
 /* ---- the loop ---- */
 
-static loop_ticket *ask(loop *l, const int32_t *tokens, size_t n, int max_tokens) {
-    err e = {0};
-    loop_request r = loop_request_defaults();
-    r.tokens = tokens;
-    r.n_tokens = n;
-    r.max_tokens = max_tokens;
-    r.sampler.temperature = 0;
-    r.ignore_end = true;
-    loop_ticket *t = loop_submit(l, &r, &e);
-    if (!t) fail_msg("%s", e.text);
-    return t;
-}
-
-static loop_usage wait_for(loop_ticket *t, int32_t *out) {
-    loop_piece p;
-    err e = {0};
-    loop_news news;
-    while ((news = loop_next(t, 60000000000u, &p, &e)) == LOOP_PIECE)
-        for (size_t i = 0; i < p.n_tokens; i++) *out++ = p.tokens[i].token;
-    if (news != LOOP_DONE) fail_msg("%s", e.text);
-    loop_usage u = loop_ticket_usage(t);
-    loop_ticket_free(t);
-    return u;
-}
-
 /* The first request meets the damage in its pass; others come while it waits, with the same text and with another; one leaves before anything has arrived. */
 static void late_damage_in_the_loop(void **state) {
     (void)state;
@@ -311,18 +287,18 @@ static void late_damage_in_the_loop(void **state) {
         start_folder(NULL);
         hearth_engine *en = open_tiny(true);
         loop *l = loop_new(en, NULL, &e);
-        for (int i = 0; i < N; i++) wait_for(ask(l, text[i], TEXT, MORE), want[i]);
+        for (int i = 0; i < N; i++) wait_for(ask(l, text[i], TEXT, MORE, 1, NULL), want[i]);
         loop_free(l);
         hearth_engine_close(en);
         if (damaged < BLOCKS) damage(damaged); /* in the last round nothing is */
         en = open_tiny(true);
         l = loop_new(en, NULL, &e);
         file_let_fetch(0);
-        loop_ticket *t = ask(l, text[0], TEXT, MORE);
-        loop_ticket_free(ask(l, text[0], KV_BLOCK, MORE)); /* known to nobody: too short to be looked for on disk */
+        loop_ticket *t = ask(l, text[0], TEXT, MORE, 1, NULL);
+        loop_ticket_free(ask(l, text[0], KV_BLOCK, MORE, 1, NULL)); /* known to nobody: too short to be looked for on disk */
         file_let_fetch(-1);
         loop_ticket *others[N];
-        for (int i = 1; i < N; i++) others[i] = ask(l, text[i], TEXT, MORE);
+        for (int i = 1; i < N; i++) others[i] = ask(l, text[i], TEXT, MORE, 1, NULL);
         loop_usage u = wait_for(t, got[0]);
         for (int i = 1; i < N; i++) wait_for(others[i], got[i]);
         assert_memory_equal(got, want, sizeof got);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "engine/loop.h"
+#include "unit/loop_ask.h"
 #include "unit/tiny_model.h"
 
 enum { SYSTEM = 4096, AGENTS = 8, CONTEXT = 8000 };
@@ -58,34 +59,6 @@ static int32_t *prompt_of(int who, size_t shared, size_t own) {
     for (size_t i = 0; i < shared; i++) t[i] = (int32_t)(3 + i * 7 % 250);
     for (size_t i = 0; i < own; i++) t[shared + i] = (int32_t)(3 + ((size_t)who * 31 + i * 11) % 250);
     return t;
-}
-
-static loop_ticket *ask(loop *l, const int32_t *tokens, size_t n, int max_tokens, int answers, const char *tenant) {
-    err e = {0};
-    loop_request r = loop_request_defaults();
-    r.tokens = tokens;
-    r.n_tokens = n;
-    r.max_tokens = max_tokens;
-    r.n = answers;
-    r.sampler.temperature = 0;
-    r.ignore_end = true;
-    r.tenant = tenant;
-    loop_ticket *t = loop_submit(l, &r, &e);
-    if (!t) fail_msg("%s", e.text);
-    return t;
-}
-
-/* Waits for the end; the tokens of the first answer go to out (room for max_tokens) when it is not NULL. */
-static loop_usage wait_for(loop_ticket *t, int32_t *out) {
-    loop_piece p;
-    err e = {0};
-    loop_news news;
-    while ((news = loop_next(t, 60000000000u, &p, &e)) == LOOP_PIECE)
-        for (size_t i = 0; out && p.choice == 0 && i < p.n_tokens; i++) *out++ = p.tokens[i].token;
-    if (news != LOOP_DONE) fail_msg("%s", e.text);
-    loop_usage u = loop_ticket_usage(t);
-    loop_ticket_free(t);
-    return u;
 }
 
 /* Waits until the thread has let go of everything: an answer's owner hears of its end a moment before. */

@@ -90,17 +90,18 @@ INLINE float quantize_chunk(uint8_t *tile, size_t step, uint8_t *sums, const flo
     return scale;
 }
 
-void kern_amx_bytes_act(void *dst, const float *x, int64_t ldx, int64_t cols, int64_t n, int64_t t0, int64_t t1) {
-    const int64_t chunks = chunks_of(cols), padded = padded_of(n), end = t1 == n ? padded : t1;
+void kern_amx_bytes_act(void *dst, const float *x, int64_t ldx, int64_t cols, int64_t n, kern_part p) {
+    const int64_t chunks = chunks_of(cols), padded = padded_of(n), end = p.t1 == n ? padded : p.t1;
+    const int64_t c0 = p.c0 / PANEL_CHUNK, c1 = p.c1 == cols ? groups_of(cols) * GROUP : p.c1 / PANEL_CHUNK;
     float *scales = (float *)(void *)((uint8_t *)dst + scales_at(cols, n));
     uint8_t *sums = (uint8_t *)dst + sums_at(cols, n);
-    for (int64_t t = t0; t < end; t += 16)
-        for (int64_t c = 0; c < groups_of(cols) * GROUP; c++) {
+    for (int64_t t = p.t0; t < end; t += 16)
+        for (int64_t c = c0; c < c1; c++) {
             uint8_t *tile = (uint8_t *)dst + tiles_at(cols, n, c, t);
             uint8_t *sum = sums + (size_t)(c / GROUP * (padded / 16) + t / 16) * TILE_BYTES + (size_t)(c % GROUP) * 16;
             for (int64_t i = 0; i < 16; i++, tile += 64, sum += 64) {
                 if (t + i < n && c < chunks) {
-                    scales[c * padded + t + i] = quantize_chunk(tile, TILE_BYTES, sum, x + (t + i) * ldx + c * PANEL_CHUNK, cols - c * PANEL_CHUNK);
+                    scales[c * padded + t + i] = quantize_chunk(tile, TILE_BYTES, sum, x + (t + i) * ldx + (c - c0) * PANEL_CHUNK, cols - c * PANEL_CHUNK);
                 } else {
                     _mm_store_si128((void *)sum, _mm_setzero_si128());
                     if (c >= chunks) continue;

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/kernels.h"
+
 /* Types that are multiplied in bytes: X(name, number, columns and bytes of a block in the file, bytes of 32 columns in a packed chunk). */
 #define BYTES_AMX_TYPES(X)                                                                                                                \
     X(q8_0, QUANT_Q8_0, 32, 34, 544)                                                                                                      \
@@ -22,7 +24,7 @@
 
 /* As in kern_matmul. */
 size_t kern_amx_bytes_act_bytes(int64_t cols, int64_t n);
-void kern_amx_bytes_act(void *dst, const float *x, int64_t ldx, int64_t cols, int64_t n, int64_t t0, int64_t t1);
+void kern_amx_bytes_act(void *dst, const float *x, int64_t ldx, int64_t cols, int64_t n, kern_part p);
 void kern_amx_bytes_rows(int type, float *y, int64_t ldy, const void *w, bool packed, int64_t rows, int64_t cols, int64_t r0, int64_t r1, const void *act,
                          int64_t n);
 

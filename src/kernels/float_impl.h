@@ -8,12 +8,12 @@
 
 static size_t floats_act_bytes(int64_t cols, int64_t n) { return (size_t)float_padded(cols) * (size_t)n * sizeof(float); }
 
-static void floats_act(void *dst, const float *x, int64_t ldx, int64_t cols, int64_t n, int64_t t0, int64_t t1) {
-    const int64_t padded = float_padded(cols);
-    for (int64_t t = t0; t < t1; t++) {
+static void floats_act(void *dst, const float *x, int64_t ldx, int64_t cols, int64_t n, kern_part p) {
+    const int64_t padded = float_padded(cols), end = p.c1 == cols ? padded : p.c1;
+    for (int64_t t = p.t0; t < p.t1; t++) {
         const int64_t tile = t / PANEL_TILE * PANEL_TILE, w = min_of(PANEL_TILE, n - tile);
         float *at = (float *)dst + tile * padded + 2 * (t - tile);
-        for (int64_t c = 0; c < padded; c++) at[c / 2 * 2 * w + c % 2] = c < cols ? x[t * ldx + c] : 0;
+        for (int64_t c = p.c0; c < end; c++) at[c / 2 * 2 * w + c % 2] = c < cols ? x[t * ldx + c - p.c0] : 0;
     }
 }
 

@@ -8,14 +8,20 @@
 
 #include "base/err.h"
 
+/* Tokens [t0, t1) and columns [c0, c1) of activations. */
+typedef struct kern_part {
+    int64_t t0, t1, c0, c1;
+} kern_part;
+#define KERN_COLUMNS 256 /* columns are parted at multiples of this */
+
 /* Product of a weight matrix of one type with activations, in two steps: the activations are prepared
  * once (quantized, laid out), then any range of rows is computed from the prepared form. */
 typedef struct kern_matmul {
-    /* Activations of n tokens in prepared form: bytes needed, and the preparation of tokens [t0, t1). Two types with the
-     * same act function share the prepared form. */
+    /* Activations of n tokens in prepared form: bytes needed, and the preparation of a part of them. x is column c0 of token 0, and tokens are ldx floats
+     * apart. Two types with the same act function share the prepared form. */
     size_t (*act_bytes)(int64_t cols, int64_t n);
-    void (*act)(void *dst, const float *x, int64_t ldx, int64_t cols, int64_t n, int64_t t0, int64_t t1);
-    int act_step; /* tokens are prepared in multiples of this */
+    void (*act)(void *dst, const float *x, int64_t ldx, int64_t cols, int64_t n, kern_part part);
+    int act_step; /* tokens are parted at multiples of this */
     int many;     /* with so many tokens or more the product is computed in another way, in bfloat16 and not bit for bit the same; 0: never */
     /* y[t * ldy + r] for r in [r0, r1) and all n tokens, from the weight as it lies in the file. r0 is a multiple of row_step, and
      * so is r1 unless it is the last row. */

@@ -75,16 +75,22 @@ static void prepare_task(void *context, int64_t i, int thread) {
     if (p->tokens) {
         for (int64_t t = t0; t < t1; t++)
             memcpy(p->gathered + t * p->cols, p->x + p->tokens[t] * p->ldx, (size_t)p->cols * sizeof(float));
-        p->m->act(p->act, p->gathered, p->cols, p->cols, p->n, t0, t1);
+        p->m->act(p->act, p->gathered, p->cols, p->cols, p->n, (kern_part){t0, t1, 0, p->cols});
     } else if (p->make) { /* a few tokens at a time, so that they are read from the caches */
         for (int64_t t = t0, next; t < t1; t = next) {
             next = t + p->m->act_step < t1 ? t + p->m->act_step : t1;
             for (int64_t k = t; k < next; k++) p->make(p->context, k, thread);
-            p->m->act(p->act, p->x, p->ldx, p->cols, p->n, t, next);
+            p->m->act(p->act, p->x, p->ldx, p->cols, p->n, (kern_part){t, next, 0, p->cols});
         }
     } else {
-        p->m->act(p->act, p->x, p->ldx, p->cols, p->n, t0, t1);
+        p->m->act(p->act, p->x, p->ldx, p->cols, p->n, (kern_part){t0, t1, 0, p->cols});
     }
+}
+
+static void product_rows(const product *p, float *y, int64_t ldy, int64_t r0, int64_t r1) {
+    const kern_weight *w = p->w;
+    if (w->packed && p->m->rows_packed) p->m->rows_packed(y, ldy, w->packed, w->rows, w->cols, r0, r1, p->act, p->n);
+    else p->m->rows(y, ldy, w->data, w->rows, w->cols, r0, r1, p->act, p->n);
 }
 
 static void product_task(void *context, int64_t i, int thread) {
@@ -92,11 +98,8 @@ static void product_task(void *context, int64_t i, int thread) {
     const job *j = context;
     FIND_BY_TASK(j->products, j->product_count, i, at)
     const product *p = &j->products[at];
-    const kern_weight *w = p->w;
-    int64_t r0 = (i - p->first_task) * p->step;
-    int64_t r1 = r0 + p->step < w->rows ? r0 + p->step : w->rows;
-    if (w->packed && p->m->rows_packed) p->m->rows_packed(p->y, p->ldy, w->packed, w->rows, w->cols, r0, r1, p->act, p->n);
-    else p->m->rows(p->y, p->ldy, w->data, w->rows, w->cols, r0, r1, p->act, p->n);
+    const int64_t r0 = (i - p->first_task) * p->step;
+    product_rows(p, p->y, p->ldy, r0, r0 + p->step < p->w->rows ? r0 + p->step : p->w->rows);
 }
 
 static size_t align64(size_t n) { return (n + 63) & ~(size_t)63; }
@@ -179,15 +182,20 @@ static int64_t task_count_product(const job *j) {
     return p->first_task + (p->w->rows + p->step - 1) / p->step;
 }
 
+/* From offsets to addresses. */
+static void place(job *j, char *memory) {
+    for (int i = 0; i < j->prepare_count; i++) {
+        j->prepares[i].act = memory + (size_t)j->prepares[i].act;
+        j->prepares[i].gathered = (float *)(void *)(memory + (size_t)j->prepares[i].gathered);
+    }
+    for (int i = 0; i < j->product_count; i++) j->products[i].act = memory + (size_t)j->products[i].act;
+}
+
 static bool run(job *j, const kernels *k, pool *p, const kern_group *groups, int count, pool_task *make, void *context, kern_scratch *s, err *e) {
     size_t bytes = 0;
     if (!plan(j, k, groups, count, pool_threads(p), &bytes, e)) return false;
     if (!scratch_reserve(s, bytes, e)) return false;
-    for (int i = 0; i < j->prepare_count; i++) {
-        j->prepares[i].act = (char *)s->data + (size_t)j->prepares[i].act;
-        j->prepares[i].gathered = (float *)(void *)((char *)s->data + (size_t)j->prepares[i].gathered);
-    }
-    for (int i = 0; i < j->product_count; i++) j->products[i].act = (char *)s->data + (size_t)j->products[i].act;
+    place(j, s->data);
     if (make && j->prepare_count == 1) {
         j->prepares[0].make = make;
         j->prepares[0].context = context;
@@ -227,4 +235,53 @@ bool kern_mul_many(const kernels *k, pool *p, const kern_weight *const *w, int c
 bool kern_mul(const kernels *k, pool *p, const kern_weight *w, const float *x, int64_t ldx, int64_t n, float *y, int64_t ldy, kern_scratch *s,
               err *e) {
     return kern_mul_many(k, p, &w, 1, NULL, NULL, x, ldx, n, &y, &ldy, s, e);
+}
+
+/* ---- two products joined to what a third one reads ---- */
+
+#define GATED_ROWS KERN_COLUMNS         /* of both that a task computes: for 512 tokens 1 MiB, which the second cache holds */
+#define GATED_LINE (GATED_ROWS + 16)    /* floats from token to token: tokens at a power of two would fall into one set of the caches */
+#define GATED_LEAST 64                  /* with fewer tokens the results stay in the caches anyway */
+
+typedef struct gated_job {
+    job first, second;
+    const kern_gated *g;
+    char *memory; /* of the threads: what each computes before it is joined */
+} gated_job;
+
+static size_t gated_bytes(int64_t n) { return align64((size_t)n * GATED_LINE * sizeof(float)); }
+
+static void gated_task(void *context, int64_t i, int thread) {
+    const gated_job *j = context;
+    const prepare *to = &j->second.prepares[0];
+    const int64_t r0 = i * GATED_ROWS, r1 = r0 + GATED_ROWS < to->cols ? r0 + GATED_ROWS : to->cols;
+    float *gate = (float *)(void *)(j->memory + 2 * (size_t)thread * gated_bytes(to->n)), *up = gate + gated_bytes(to->n) / sizeof(float);
+    product_rows(&j->first.products[0], gate - r0, GATED_LINE, r0, r1);
+    product_rows(&j->first.products[1], up - r0, GATED_LINE, r0, r1);
+    for (int64_t t = 0; t < to->n; t++) j->g->join(j->g->context, gate + t * GATED_LINE, up + t * GATED_LINE, r0, r1 - r0);
+    to->m->act(to->act, gate, GATED_LINE, to->cols, to->n, (kern_part){0, to->n, r0, r1});
+}
+
+bool kern_gated_pays(const pool *p, int64_t rows, int64_t n) {
+    const int64_t threads = pool_threads(p), tasks = (rows + GATED_ROWS - 1) / GATED_ROWS, rounds = (tasks + threads - 1) / threads;
+    return n >= GATED_LEAST && 10 * tasks >= 9 * rounds * threads; /* nearly all threads have work to the end */
+}
+
+bool kern_mul_gated(const kernels *k, pool *p, const kern_gated *g, const float *x, int64_t ldx, int64_t n, float *y, int64_t ldy, kern_scratch *s, err *e) {
+    prepare prepares[3];
+    product products[3];
+    gated_job j = {.first = {.prepares = prepares, .products = products}, .second = {.prepares = prepares + 2, .products = products + 2}, .g = g};
+    const kern_group first = {.w = {g->gate, g->up}, .count = 2, .x = x, .ldx = ldx, .n = n};
+    const kern_group second = {.w = {g->down}, .y = {y}, .ldy = {ldy}, .count = 1, .n = n};
+    const size_t own = 2 * gated_bytes(n) * (size_t)pool_threads(p);
+    size_t bytes[2] = {0};
+    if (!plan(&j.first, k, &first, 1, pool_threads(p), &bytes[0], e) || !plan(&j.second, k, &second, 1, pool_threads(p), &bytes[1], e)) return false;
+    if (!scratch_reserve(s, bytes[0] + bytes[1] + own, e)) return false;
+    place(&j.first, s->data);
+    place(&j.second, (char *)s->data + bytes[0]);
+    j.memory = (char *)s->data + bytes[0] + bytes[1];
+    pool_run(p, task_count_prepare(&j.first), prepare_task, &j.first);
+    pool_run(p, (g->down->cols + GATED_ROWS - 1) / GATED_ROWS, gated_task, &j);
+    pool_run(p, task_count_product(&j.second), product_task, &j.second);
+    return true;
 }

@@ -6,13 +6,13 @@
 
 size_t SET(bytes_act_bytes)(int64_t cols, int64_t n) { return act_bytes(cols, n); }
 
-void SET(bytes_act)(void *dst, const float *x, int64_t ldx, int64_t cols, int64_t n, int64_t t0, int64_t t1) {
-    for (int64_t t = t0; t < t1; t++) {
+void SET(bytes_act)(void *dst, const float *x, int64_t ldx, int64_t cols, int64_t n, kern_part p) {
+    for (int64_t t = p.t0; t < p.t1; t++) {
         int64_t tile = t / PANEL_TILE * PANEL_TILE, i = t - tile, w = min_of(PANEL_TILE, n - tile);
-        uint8_t *at = (uint8_t *)dst + act_bytes(cols, tile);
-        for (int64_t c = 0; c < cols; c += 32, at += PANEL_ACT * w) {
+        uint8_t *at = (uint8_t *)dst + act_bytes(cols, tile) + act_bytes(p.c0, w);
+        for (int64_t c = p.c0; c < p.c1; c += 32, at += PANEL_ACT * w) {
             int32_t minus[2];
-            float scale = quantize32((int8_t *)at + 32 * i, x + t * ldx + c, minus);
+            float scale = quantize32((int8_t *)at + 32 * i, x + t * ldx + c - p.c0, minus);
             int32_t sum = minus[0] + minus[1];
             float scaled = scale * (float)-sum;
             memcpy(at + 32 * w + 4 * i, &scale, 4);

@@ -108,7 +108,7 @@ INLINE size_t act_bytes(int64_t cols, int64_t n) { return (size_t)(cols / 32) * 
 
 /* All types share their activations, and so must all files of a set. */
 size_t SET(bytes_act_bytes)(int64_t cols, int64_t n);
-void SET(bytes_act)(void *dst, const float *x, int64_t ldx, int64_t cols, int64_t n, int64_t t0, int64_t t1);
+void SET(bytes_act)(void *dst, const float *x, int64_t ldx, int64_t cols, int64_t n, kern_part p);
 
 /* A type as the loops over rows, chunks and tokens see it. */
 typedef struct panel_type {

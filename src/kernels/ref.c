@@ -38,9 +38,9 @@ static float ref_dot(const float *a, const float *b, int64_t n) { return (float)
 
 static size_t ref_act_bytes(int64_t cols, int64_t n) { return (size_t)cols * (size_t)n * sizeof(float); }
 
-static void ref_act(void *dst, const float *x, int64_t ldx, int64_t cols, int64_t n, int64_t t0, int64_t t1) {
+static void ref_act(void *dst, const float *x, int64_t ldx, int64_t cols, int64_t n, kern_part p) {
     (void)n;
-    for (int64_t t = t0; t < t1; t++) memcpy((float *)dst + t * cols, x + t * ldx, (size_t)cols * sizeof(float));
+    for (int64_t t = p.t0; t < p.t1; t++) memcpy((float *)dst + t * cols + p.c0, x + t * ldx, (size_t)(p.c1 - p.c0) * sizeof(float));
 }
 
 static void ref_rows(int type, float *y, int64_t ldy, const void *w, int64_t cols, int64_t r0, int64_t r1, const float *x, int64_t n) {

@@ -42,15 +42,15 @@ INLINE __m512i act_columns(const float *x, int64_t left) {
     return (__m512i)_mm512_cvtne2ps_pbh(_mm512_maskz_loadu_ps((__mmask16)(mask >> 16), x + 16), _mm512_maskz_loadu_ps((__mmask16)mask, x));
 }
 
-/* Tile by tile: the memory is written from its beginning to its end. t0 is a multiple of 16. */
-static void tiles_act(uint8_t *dst, const float *x, int64_t ldx, int64_t cols, int64_t n, int64_t t0, int64_t t1) {
-    const int64_t steps = steps_of(cols), end = t1 == n ? padded_tokens(n) : t1;
-    for (int64_t k = 0; k < steps; k += SLICE) {
-        uint8_t *at = dst + act_at(k, steps, t0, n);
-        for (int64_t t = t0; t < end; t += 16)
+/* Tile by tile: the memory is written from its beginning to its end. Tokens are parted at multiples of 16, columns at those of a slice. */
+static void tiles_act(uint8_t *dst, const float *x, int64_t ldx, int64_t cols, int64_t n, kern_part p) {
+    const int64_t steps = steps_of(cols), end = p.t1 == n ? padded_tokens(n) : p.t1;
+    for (int64_t k = p.c0 / STEP; k < steps_of(p.c1); k += SLICE) {
+        uint8_t *at = dst + act_at(k, steps, p.t0, n);
+        for (int64_t t = p.t0; t < end; t += 16)
             for (int64_t s = k; s < min_of(k + SLICE, steps); s++)
                 for (int64_t i = t; i < t + 16; i++, at += 64)
-                    _mm512_store_si512(at, i < n ? act_columns(x + i * ldx + s * STEP, cols - s * STEP) : _mm512_setzero_si512());
+                    _mm512_store_si512(at, i < n ? act_columns(x + i * ldx + s * STEP - p.c0, cols - s * STEP) : _mm512_setzero_si512());
     }
 }
 
@@ -59,9 +59,9 @@ static void tiles_act(uint8_t *dst, const float *x, int64_t ldx, int64_t cols, i
     static size_t name##_act_bytes(int64_t cols, int64_t n) {                                                                              \
         return n < AMX_LEAST ? kern_avx512.matmul(like)->act_bytes(cols, n) : many##_act_bytes(cols, n);                                   \
     }                                                                                                                                      \
-    static void name##_act(void *dst, const float *x, int64_t ldx, int64_t cols, int64_t n, int64_t t0, int64_t t1) {                      \
-        if (n < AMX_LEAST) kern_avx512.matmul(like)->act(dst, x, ldx, cols, n, t0, t1);                                                    \
-        else many##_act(dst, x, ldx, cols, n, t0, t1);                                                                                     \
+    static void name##_act(void *dst, const float *x, int64_t ldx, int64_t cols, int64_t n, kern_part p) {                                 \
+        if (n < AMX_LEAST) kern_avx512.matmul(like)->act(dst, x, ldx, cols, n, p);                                                         \
+        else many##_act(dst, x, ldx, cols, n, p);                                                                                          \
     }
 AMX_ACT(bytes, QUANT_Q8_0, kern_amx_bytes)
 AMX_ACT(rounded, QUANT_Q8_0, tiles)

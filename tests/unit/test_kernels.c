@@ -46,7 +46,7 @@ static void zero_activations_give_zero(void **state) {
         uint64_t seed = 1;
         check_weights(w, quant_find(QUANT_Q4_K), 16 * 256, &seed);
         void *act = mem_aligned(m->act_bytes(256, 1), 1, NULL);
-        m->act(act, x, 256, 256, 1, 0, 1);
+        m->act(act, x, 256, 256, 1, (kern_part){0, 1, 0, 256});
         m->rows(y, 16, w, 16, 256, 0, 16, act, 1);
         for (int r = 0; r < 16; r++) assert_true(y[r] == 0);
         mem_free(act);
@@ -171,6 +171,57 @@ static void pool_products_do_not_depend_on_threads(void **state) {
     mem_free(w), mem_free(u);
 }
 
+typedef struct joiner {
+    const kernels *k;
+    const float *bias; /* columns differ, so that it matters which they are */
+} joiner;
+
+static void join_columns(void *context, float *gate, float *up, int64_t first, int64_t n) {
+    const joiner *j = context;
+    j->k->add(up, j->bias + first, 1, n);
+    j->k->silu_mul(gate, gate, up, n);
+}
+
+/* What is joined while it is near has the bits of three products one after the other. */
+static void gated_products_are_as_three(void **state) {
+    (void)state;
+    enum { width = 256, wide = 2 * KERN_COLUMNS + 64, most = 70 };
+    static const int types[][3] = {{QUANT_Q4_K, QUANT_Q6_K, QUANT_Q8_0}, {QUANT_Q4_0, QUANT_F16, QUANT_BF16}};
+    static float x[most * width], bias[wide], gate[most * wide], up[most * wide], apart[most * width], joined[most * width];
+    err e = {0};
+    uint64_t seed = seed_of(5, 6);
+    for (int i = 0; i < most * width; i++) x[i] = check_normal(&seed);
+    for (int i = 0; i < wide; i++) bias[i] = check_normal(&seed);
+    pool *p = pool_new(3, &e);
+    kern_scratch s = {0};
+    for (int set = 0; kernels_all()[set]; set++) {
+        const kernels *k = kernels_all()[set];
+        if (!k->usable()) continue;
+        for (int i = 0; i < 4; i++) {
+            const int *type = types[i / 2];
+            const int64_t n = i % 2 ? most : 5;
+            kern_weight w[3];
+            uint8_t *data[3];
+            for (int j = 0; j < 3; j++) {
+                const int64_t rows = j < 2 ? wide : width, cols = j < 2 ? width : wide;
+                data[j] = mem_alloc(quant_bytes(quant_find(type[j]), (uint64_t)(rows * cols)), 1, &e);
+                check_weights(data[j], quant_find(type[j]), rows * cols, &seed);
+                w[j] = (kern_weight){.type = type[j], .rows = rows, .cols = cols, .data = data[j]};
+            }
+            joiner j = {.k = k, .bias = bias};
+            assert_true(kern_mul_gated(k, p, &(kern_gated){&w[0], &w[1], &w[2], join_columns, &j}, x, width, n, joined, width, &s, &e));
+            assert_true(kern_mul(k, p, &w[0], x, width, n, gate, wide, &s, &e));
+            assert_true(kern_mul(k, p, &w[1], x, width, n, up, wide, &s, &e));
+            for (int64_t t = 0; t < n; t++) join_columns(&j, gate + t * wide, up + t * wide, 0, wide);
+            assert_true(kern_mul(k, p, &w[2], gate, wide, n, apart, width, &s, &e));
+            if (memcmp(joined, apart, (size_t)(n * width) * sizeof(float)) != 0) fail_msg("%s, %ld tokens, down %s: other bits", k->name, (long)n, quant_find(type[2])->name);
+            for (int m = 0; m < 3; m++) mem_free(data[m]);
+        }
+    }
+    kern_scratch_free(&s);
+    pool_free(p);
+}
+
 static void names_are_found_or_listed(void **state) {
     (void)state;
     err e = {0};
@@ -225,6 +276,7 @@ int main(void) {
         cmocka_unit_test(attention_matches_ref),
         cmocka_unit_test(vectors_match_ref),
         cmocka_unit_test(pool_products_do_not_depend_on_threads),
+        cmocka_unit_test(gated_products_are_as_three),
         cmocka_unit_test(names_are_found_or_listed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

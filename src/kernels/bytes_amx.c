@@ -7,7 +7,7 @@
  *
  * Columns are taken in slices of two chunks. The tiles of two panels for one slice (16 KiB) stay in the first-level cache while all tokens pass by, 16 at a time; the
  * slice's activations and the sums, which are continued from slice to slice, stay in the second. While the unit works on 16 tokens, the vector units scale and
- * add what it made of those before. */
+ * add what it made of those before, and the weights that come next are asked for. */
 #include "kernels/bytes_amx.h"
 
 #include "kernels/ops_avx512.h"
@@ -23,6 +23,8 @@
 #define GROUP 4                                 /* chunks whose sums (8 each) fill a tile */
 #define BLOCK_TOKENS 512
 #define BLOCK_ROWS 512
+#define FEW_ROWS 128                            /* of a block where all activations stay near: its sums are then the smaller part */
+#define NEAR (1 << 20)                          /* bytes: half of the second cache */
 #define MINIMA_GROUPS 16                        /* taken at once: 16 Ki columns */
 
 /* ---- activations ---- */
@@ -359,6 +361,16 @@ INLINE void unit_run(int32_t *whole, const uint8_t *a, const uint8_t *b, const b
     TILES_ORDER();
 }
 
+/* Asks for a share of what is unpacked next, chunks [c0, c1) of the panels from row r, while tokens pass by. */
+INLINE void panels_ask(const bytes_block *b, int64_t r, int64_t c0, int64_t c1, int64_t share, int64_t shares) {
+    if (!b->packed) return;
+    const size_t bytes = (size_t)(c1 - c0) * 8 * b->type->chunk, from = bytes * (size_t)share / (size_t)shares, to = bytes * (size_t)(share + 1) / (size_t)shares;
+    for (int i = 0; i < PANELS; i++) {
+        const uint8_t *at = chunk_find(b, NULL, r / PANEL_ROWS + i, c0, 8);
+        for (size_t k = from; k < to; k += 64) ask(at, k);
+    }
+}
+
 /* Chunks [c0, c1) of the panels from row r for all tokens of the block. */
 static void slice_run(const bytes_block *b, bytes_sums *sums, const bytes_panels *w, int64_t r, int64_t c0, int64_t c1) {
     _Alignas(64) int32_t whole[2][PANELS * TILE_FLOATS];
@@ -366,7 +378,10 @@ static void slice_run(const bytes_block *b, bytes_sums *sums, const bytes_panels
     const float *token_scales = (const float *)(const void *)(b->act + scales_at(b->cols, b->n));
     bytes_unit before = {0};
     int turn = 0;
-    for (int64_t t = b->t0; t < end; t += 16, sums++)
+    const bool more = r + TILE_ROWS < b->r1; /* else the next slice begins with the first row */
+    const int64_t next = more ? c0 : c1, rows = more ? r + TILE_ROWS : b->r0;
+    for (int64_t t = b->t0; t < end; t += 16, sums++) {
+        if (next < chunks) panels_ask(b, rows, next, min_of(next + SLICE, chunks), (t - b->t0) / 16, (b->tokens + 15) / 16);
         for (int64_t c = c0; c < c1; c++, turn ^= 1) {
             unit_run(whole[turn], b->act + tiles_at(b->cols, b->n, c, t), w->tiles[c - c0][0], &before);
             before = (bytes_unit){.whole = whole[turn], .scale = w->scale[c - c0], .token_scales = token_scales + c * padded + t,
@@ -377,6 +392,7 @@ static void slice_run(const bytes_block *b, bytes_sums *sums, const bytes_panels
             before.tokens = min_of(16, end - t);
             before.rows = b->r1 - r;
         }
+    }
     for (int fourth = 0; fourth < 4; fourth++) unit_scale(&before, fourth);
 }
 
@@ -396,9 +412,10 @@ static void block_run(const bytes_block *b) {
 void kern_amx_bytes_rows(int type, float *y, int64_t ldy, const void *w, bool packed, int64_t rows, int64_t cols, int64_t r0, int64_t r1, const void *act,
                          int64_t n) {
     tiles_begin();
+    const int64_t step = cols * min_of(n, BLOCK_TOKENS) <= NEAR ? FEW_ROWS : BLOCK_ROWS;
     for (int64_t t = 0; t < n; t += BLOCK_TOKENS)
-        for (int64_t r = r0; r < r1; r += BLOCK_ROWS)
+        for (int64_t r = r0; r < r1; r += step)
             block_run(&(bytes_block){.type = &types[type], .minima = has_minima(type), .w = w, .packed = packed, .rows = rows, .cols = cols, .r0 = r,
-                                     .r1 = min_of(r + BLOCK_ROWS, r1), .act = act, .n = n, .t0 = t, .tokens = min_of(BLOCK_TOKENS, n - t), .y = y, .ldy = ldy});
+                                     .r1 = min_of(r + step, r1), .act = act, .n = n, .t0 = t, .tokens = min_of(BLOCK_TOKENS, n - t), .y = y, .ldy = ldy});
     _tile_release();
 }

@@ -106,13 +106,14 @@ static size_t align64(size_t n) { return (n + 63) & ~(size_t)63; }
 
 static int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
-static int64_t rows_per_task(const kern_matmul *m, const kern_weight *w, int64_t n, int threads) {
+/* work: multiply-adds of all products that run together. */
+static int64_t rows_per_task(const kern_matmul *m, const kern_weight *w, int64_t n, int64_t work, int threads) {
     const int64_t row_work = w->cols * (n < 4 ? 4 : n);
     if (threads == 1) return round_up(w->rows, m->row_step);
     int64_t rows = (TASK_WORK + row_work - 1) / row_work;
     if (n > FEW) {
         const bool many = m->many && n >= m->many;
-        const int64_t most = many ? 512 : 256, share = w->rows / ((int64_t)threads * (many ? TASKS_PER_THREAD_MANY : TASKS_PER_THREAD));
+        const int64_t most = many ? 512 : 256, share = work / (w->cols * n) / ((int64_t)threads * (many ? TASKS_PER_THREAD_MANY : TASKS_PER_THREAD));
         const int64_t wanted = share < most ? share : most;
         if (rows < wanted) rows = wanted;
     }
@@ -135,7 +136,9 @@ static const prepare *find_prepare(const job *j, const prepare *want) {
 /* Fills the lists of preparations and products. act holds an offset into the scratch until all sizes are known. */
 static bool plan(job *j, const kernels *k, const kern_group *groups, int count, int threads, size_t *bytes, err *e) {
     size_t used = 0;
-    int64_t prepare_tasks = 0, product_tasks = 0;
+    int64_t prepare_tasks = 0, product_tasks = 0, work = 0;
+    for (int g = 0; g < count; g++)
+        for (int i = 0; i < groups[g].count; i++) work += groups[g].w[i]->rows * groups[g].w[i]->cols * groups[g].n;
     for (int g = 0; g < count; g++) {
         const kern_group *group = &groups[g];
         for (int i = 0; group->n > 0 && i < group->count; i++) {
@@ -162,7 +165,7 @@ static bool plan(job *j, const kernels *k, const kern_group *groups, int count, 
             }
             product *p = &j->products[j->product_count++];
             *p = (product){.m = m, .w = w, .act = have->act, .y = group->y[i], .ldy = group->ldy[i], .n = group->n, .first_task = product_tasks};
-            p->step = rows_per_task(m, w, group->n, threads);
+            p->step = rows_per_task(m, w, group->n, work, threads);
             product_tasks += (w->rows + p->step - 1) / p->step;
         }
     }

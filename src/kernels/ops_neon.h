@@ -52,6 +52,7 @@ INLINE vf vf_add(vf a, vf b) { return vaddq_f32(a, b); }
 INLINE vf vf_sub(vf a, vf b) { return vsubq_f32(a, b); }
 INLINE vf vf_mul(vf a, vf b) { return vmulq_f32(a, b); }
 INLINE vf vf_div(vf a, vf b) { return vdivq_f32(a, b); }
+INLINE vf vf_inverse(vf a) { return vdivq_f32(vdupq_n_f32(1), a); }
 INLINE vf vf_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
 INLINE vf vf_max(vf a, vf b) { return vmaxq_f32(a, b); }
 INLINE vf vf_min(vf a, vf b) { return vminq_f32(a, b); }

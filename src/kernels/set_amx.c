@@ -16,9 +16,10 @@
 #include "kernels/tiles_amx.h"
 
 #define AMX_LEAST 32 /* with fewer tokens unpacking to tiles costs more than the tiles save */
-#define AMX_COLUMNS 256 /* of a slice: tiles of two panels are 16 KiB */
+#define AMX_COLUMNS 256 /* of a slice */
 #define AMX_TOKENS 512 /* that pass by at once: 256 KiB of activations in a slice */
 #define TILE_ROWS (PANELS * PANEL_ROWS)
+#define PAIRS 2 /* of panels that 16 tokens pass by before the next come: their tiles (32 KiB) and those of the tokens share the first-level cache */
 #define AMX_ROWS (16 * TILE_ROWS) /* whose sums are kept from slice to slice: 1 MiB, of which each slice reads every byte once */
 #define SLICE (AMX_COLUMNS / STEP)
 
@@ -172,10 +173,10 @@ typedef uint8_t panel_tiles[SLICE * TILE_BYTES];
 typedef float amx_sums[PANELS * TILE_FLOATS];
 
 /* Columns [k, to) of some panels as tiles. */
-static void slice_tiles(const amx_block *b, panel_tiles *tiles, int64_t r, int64_t k, int64_t to) {
+static void slice_tiles(const amx_block *b, panel_tiles *tiles, int64_t r, int pairs, int64_t k, int64_t to) {
     const amx_type *p = b->type;
     const size_t row_bytes = (size_t)(b->cols / p->columns) * (size_t)p->bytes, panel_size = ((size_t)float_padded(b->cols) * p->chunk / 32 + 63) & ~(size_t)63;
-    for (int i = 0; i < PANELS; i++) {
+    for (int i = 0; i < PANELS * pairs; i++) {
         const int64_t at = min_of(r / PANEL_ROWS + i, (b->rows - 1) / PANEL_ROWS); /* beyond the last panel it is computed again, and not stored */
         const uint8_t *row[PANEL_ROWS];
         if (!b->packed) panel_rows(row, b->w, row_bytes, at * PANEL_ROWS, b->rows);
@@ -184,23 +185,27 @@ static void slice_tiles(const amx_block *b, panel_tiles *tiles, int64_t r, int64
 }
 
 /* The same columns of some panels for all tokens of the block. */
-static void slice_run(const amx_block *b, amx_sums *sums, const panel_tiles *tiles, int64_t r, int64_t k, int64_t to) {
+static void slice_run(const amx_block *b, amx_sums (*sums)[AMX_TOKENS / 16], const panel_tiles *tiles, int64_t r, int pairs, int64_t k, int64_t to) {
     const int64_t steps = steps_of(b->cols), count = steps_of(to - k);
     const uint8_t *act = b->act + act_at(k / STEP, steps, b->t0, b->n);
-    for (int64_t t = 0; t < b->tokens; t += 16, sums++, act += (size_t)count * TILE_BYTES) {
-        tiles_panels(*sums, act, TILE_BYTES, tiles[0], sizeof *tiles, count, k == 0);
-        if (to == b->cols) sums_store(b->y + (b->t0 + t) * b->ldy + r, b->ldy, *sums, min_of(16, b->tokens - t), b->r1 - r);
-    }
+    for (int64_t t = 0; t < b->tokens; t += 16, act += (size_t)count * TILE_BYTES)
+        for (int pair = 0; pair < pairs; pair++) {
+            float *sum = sums[pair][t / 16];
+            const int64_t row = r + pair * TILE_ROWS;
+            tiles_panels(sum, act, TILE_BYTES, tiles[PANELS * pair], sizeof *tiles, count, k == 0);
+            if (to == b->cols) sums_store(b->y + (b->t0 + t) * b->ldy + row, b->ldy, sum, min_of(16, b->tokens - t), b->r1 - row);
+        }
 }
 
 static void block_run(const amx_block *b) {
-    _Alignas(64) panel_tiles tiles[PANELS];
+    _Alignas(64) panel_tiles tiles[PAIRS * PANELS];
     _Alignas(64) amx_sums sums[AMX_ROWS / TILE_ROWS][AMX_TOKENS / 16];
     for (int64_t k = 0; k < b->cols; k += AMX_COLUMNS) {
         const int64_t to = min_of(k + AMX_COLUMNS, b->cols);
-        for (int64_t r = b->r0; r < b->r1; r += TILE_ROWS) {
-            slice_tiles(b, tiles, r, k, to);
-            slice_run(b, sums[(r - b->r0) / TILE_ROWS], tiles, r, k, to);
+        for (int64_t r = b->r0; r < b->r1; r += PAIRS * TILE_ROWS) {
+            const int pairs = (int)min_of(PAIRS, (b->r1 - r + TILE_ROWS - 1) / TILE_ROWS);
+            slice_tiles(b, tiles, r, pairs, k, to);
+            slice_run(b, sums + (r - b->r0) / TILE_ROWS, tiles, r, pairs, k, to);
         }
     }
 }
@@ -341,7 +346,7 @@ const kernels kern_amx = {
     .matmul_fine = amx_matmul_fine,
     .attention = amx_attention,
     .attention_many = AMX_LEAST,
-    .attention_rows = 128,
+    .attention_rows = 256,
     .rms_norm = amx_rms_norm,
     .add = amx_add,
     .silu_mul = amx_silu_mul,

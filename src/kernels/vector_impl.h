@@ -57,7 +57,7 @@ static void vec_add(float *y, const float *x, float scale, int64_t n) {
 static void vec_silu_mul(float *y, const float *gate, const float *up, int64_t n) {
     for (int64_t i = 0; i < n; i += LANES) {
         vf g = vf_load_some(gate + i, n - i), u = vf_load_some(up + i, n - i);
-        vf s = vf_div(g, vf_add(vf_set(1), vf_exp(vf_sub(vf_set(0), g))));
+        vf s = vf_mul(g, vf_inverse(vf_add(vf_set(1), vf_exp(vf_sub(vf_set(0), g)))));
         vf_store_some(y + i, vf_mul(s, u), n - i);
     }
 }
@@ -67,7 +67,7 @@ static void vec_gelu_mul(float *y, const float *gate, const float *up, int64_t n
     for (int64_t i = 0; i < n; i += LANES) {
         vf g = vf_load_some(gate + i, n - i), u = vf_load_some(up + i, n - i);
         vf inner = vf_mul(vf_mul(g, vf_set(-1.5957691216f)), vf_fma(vf_mul(g, vf_set(0.044715f)), g, vf_set(1)));
-        vf s = vf_div(g, vf_add(vf_set(1), vf_exp(inner)));
+        vf s = vf_mul(g, vf_inverse(vf_add(vf_set(1), vf_exp(inner))));
         vf_store_some(y + i, vf_mul(s, u), n - i);
     }
 }

@@ -149,6 +149,13 @@ static bool multiply(pass *s, const weight *w, const float *x, int64_t ldx, floa
 
 /* ---- before the layers ---- */
 
+/* What a part of a layer reads: the stream, normed (NULL: as it is). */
+static void norm_token(const pass *s, int64_t t, const float *by) {
+    const int64_t width = s->p->n_embd;
+    if (by) s->m->kern->rms_norm(s->h + t * width, s->x + t * width, by, width, s->p->eps);
+    else memcpy(s->h + t * width, s->x + t * width, (size_t)width * sizeof *s->h);
+}
+
 static void embed_token(void *context, int64_t t, int thread) {
     (void)thread;
     pass *s = context;
@@ -164,6 +171,7 @@ static void embed_token(void *context, int64_t t, int thread) {
     bool is_long = at->part->long_context && m->rope.full_long;
     rope_angles(m, is_long ? m->rope.full_long : m->rope.full, at->position, s->cosines + t * half, s->sines + t * half);
     rope_angles(m, is_long ? m->rope.full_long : m->rope.window, at->position, s->window_cosines + t * half, s->window_sines + t * half);
+    norm_token(s, t, m->layers[0].attn_norm);
 }
 
 /* ---- attention ---- */
@@ -419,14 +427,6 @@ static bool feed_forward(pass *s) {
 
 /* ---- between the parts ---- */
 
-static void norm_attn(void *context, int64_t t, int thread) {
-    (void)thread;
-    pass *s = context;
-    int64_t width = s->p->n_embd;
-    if (s->l->attn_norm) s->m->kern->rms_norm(s->h + t * width, s->x + t * width, s->l->attn_norm, width, s->p->eps);
-    else memcpy(s->h + t * width, s->x + t * width, (size_t)width * sizeof *s->h);
-}
-
 static void add_part(const pass *s, int64_t t, const float *bias, const float *post_norm) {
     int64_t width = s->p->n_embd;
     float *h = s->h + t * width;
@@ -435,20 +435,20 @@ static void add_part(const pass *s, int64_t t, const float *bias, const float *p
     s->m->kern->add(s->x + t * width, h, s->p->residual_scale, width);
 }
 
-/* Adds attention to the stream and norms it for the feed-forward part. */
+/* Adds attention to the stream, and norms it for the feed-forward part. */
 static void after_attention(void *context, int64_t t, int thread) {
     (void)thread;
     pass *s = context;
-    int64_t width = s->p->n_embd;
     add_part(s, t, s->l->out_bias, s->l->attn_post_norm);
-    if (s->l->ffn_norm) s->m->kern->rms_norm(s->h + t * width, s->x + t * width, s->l->ffn_norm, width, s->p->eps);
-    else memcpy(s->h + t * width, s->x + t * width, (size_t)width * sizeof *s->h);
+    norm_token(s, t, s->l->ffn_norm);
 }
 
+/* The same for the next layer's attention. */
 static void after_feed_forward(void *context, int64_t t, int thread) {
     (void)thread;
     pass *s = context;
     add_part(s, t, s->lp->experts ? NULL : s->l->down_bias, s->l->ffn_post_norm);
+    if (s->index + 1 < s->p->n_layers) norm_token(s, t, s->l[1].attn_norm);
 }
 
 static bool layer(pass *s, int index) {
@@ -456,7 +456,6 @@ static bool layer(pass *s, int index) {
     s->l = &s->m->layers[index];
     s->lp = &s->p->layers[index];
     if (s->m->cache) weights_enter(s->m->cache, &s->run->walk, index);
-    for_tokens(s, norm_attn);
     bool latent = (s->p->arch->traits & ARCH_LATENT) != 0;
     if (!(latent ? latent_attention(s) : attention(s))) return false;
     int64_t width = (int64_t)s->lp->n_heads * s->p->v_dim;

@@ -92,13 +92,25 @@ void rope_angles(const model *m, const float *f, int64_t position, float *cosine
     }
 }
 
-void rope_rotate(arch_rope style, float *head, int n_rot, const float *cosines, const float *sines) {
-    int half = n_rot / 2;
-    int next = style == ROPE_PAIRS ? 1 : half, step = style == ROPE_PAIRS ? 2 : 1;
+/* Loops that the compiler makes vectors of: places known, nothing that overlaps. */
+static void rotate_pairs(float *restrict x, int half, const float *restrict cosines, const float *restrict sines) {
     for (int i = 0; i < half; i++) {
-        float *x = head + i * step;
-        float a = x[0], b = x[next];
-        x[0] = a * cosines[i] - b * sines[i];
-        x[next] = a * sines[i] + b * cosines[i];
+        const float a = x[2 * i], b = x[2 * i + 1];
+        x[2 * i] = a * cosines[i] - b * sines[i];
+        x[2 * i + 1] = a * sines[i] + b * cosines[i];
     }
+}
+
+static void rotate_halves(float *restrict x, float *restrict y, int half, const float *restrict cosines, const float *restrict sines) {
+    for (int i = 0; i < half; i++) {
+        const float a = x[i], b = y[i];
+        x[i] = a * cosines[i] - b * sines[i];
+        y[i] = a * sines[i] + b * cosines[i];
+    }
+}
+
+void rope_rotate(arch_rope style, float *head, int n_rot, const float *cosines, const float *sines) {
+    const int half = n_rot / 2;
+    if (style == ROPE_PAIRS) rotate_pairs(head, half, cosines, sines);
+    else rotate_halves(head, head + half, half, cosines, sines);
 }

@@ -151,7 +151,9 @@ static inline double check_product(const kernels *k, const check_case *c, uint64
  * columns, about 3 times the mean size; a sum of such errors with random signs stays far below the sum of their sizes. */
 static inline double check_limit(const kernels *k, const check_case *c) {
     const int many = kernels_matmul(k, c->type)->many;
-    if (many && c->n >= many) return c->exact ? 4e-3 : 8e-3; /* in bfloat16, or in bytes with a scale per 256 columns */
+    /* In bfloat16, or in bytes with a scale per 256 columns: where the scale of 32 columns outweighs the others, 256 roundings to 1/127 of its range against 32 weights
+     * of half of it are 0.0023 of the sum of sizes (standard deviation), and this is the worst of thousands. */
+    if (many && c->n >= many) return c->exact ? 1e-2 : 1.5e-2;
     return c->exact ? 2e-6 : 2e-2;
 }
 

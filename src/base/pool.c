@@ -15,6 +15,13 @@
 
 #define SPIN_ROUNDS 2000
 
+/* The tasks that a thread has still to do: the first and the end, as two numbers of 32 bits. They lie together, so that what they read is read in one straight line; a thread
+ * that has done its own takes from the far end of another's. */
+typedef struct share {
+    _Alignas(64) _Atomic uint64_t range;
+} share;
+#define MOST_TASKS (INT64_C(1) << 31) /* at once */
+
 struct pool {
     int threads;
     pthread_t *workers;
@@ -26,8 +33,8 @@ struct pool {
     /* the loop being run */
     pool_task *task;
     void *context;
-    int64_t n;
-    _Alignas(64) atomic_long next;
+    int64_t first; /* task of the shares' number 0 */
+    share *shares; /* of each thread */
     _Alignas(64) atomic_uint active; /* workers that have not finished this loop */
     atomic_bool caller_sleeps;       /* on active */
     _Alignas(64) atomic_uint round;  /* changes when a loop starts */
@@ -62,15 +69,44 @@ int pool_cores(void) {
     return n > 0 ? (int)n : 1;
 }
 
-/* A thread takes half of its fair share of what is left, so that neighbouring tasks mostly stay together (they read neighbouring memory) and all end at one time. */
-static void work(pool *p, int thread) {
-    long first = atomic_load_explicit(&p->next, memory_order_relaxed);
-    while (first < p->n) {
-        const long share = (p->n - first) / (2 * p->threads), count = share > 1 ? share : 1;
-        if (!atomic_compare_exchange_weak_explicit(&p->next, &first, first + count, memory_order_relaxed, memory_order_relaxed)) continue;
-        for (long i = first; i < first + count; i++) p->task(p->context, i, thread);
-        first = atomic_load_explicit(&p->next, memory_order_relaxed);
+static uint64_t range_of(uint64_t first, uint64_t end) { return first << 32 | end; }
+static uint64_t range_first(uint64_t range) { return range >> 32; }
+static uint64_t range_left(uint64_t range) { return (range & UINT32_MAX) - range_first(range); }
+
+/* The first task of the thread's own range. */
+static bool take_own(share *s, uint64_t *task) {
+    uint64_t range = atomic_load_explicit(&s->range, memory_order_relaxed);
+    while (range_left(range) > 0) {
+        *task = range_first(range);
+        if (atomic_compare_exchange_weak_explicit(&s->range, &range, range + range_of(1, 0), memory_order_relaxed, memory_order_relaxed)) return true;
     }
+    return false;
+}
+
+/* Makes half of what the thread that has most still has to do, its far end, the range of this one. */
+static bool steal(pool *p, int thread) {
+    for (;;) {
+        share *from = NULL;
+        uint64_t range = 0;
+        for (int i = 0; i < p->threads; i++) {
+            const uint64_t other = atomic_load_explicit(&p->shares[i].range, memory_order_relaxed);
+            if (range_left(other) <= range_left(range)) continue;
+            from = &p->shares[i];
+            range = other;
+        }
+        if (!from) return false;
+        const uint64_t end = range & UINT32_MAX, first = end - (range_left(range) + 1) / 2;
+        if (!atomic_compare_exchange_weak_explicit(&from->range, &range, range_of(range_first(range), first), memory_order_relaxed, memory_order_relaxed)) continue;
+        atomic_store_explicit(&p->shares[thread].range, range_of(first, end), memory_order_relaxed); /* it was empty, and others leave an empty one alone */
+        return true;
+    }
+}
+
+static void work(pool *p, int thread) {
+    uint64_t task;
+    do {
+        while (take_own(&p->shares[thread], &task)) p->task(p->context, p->first + (int64_t)task, thread);
+    } while (steal(p, thread));
 }
 
 /* Waits until the round differs from seen: spins, then sleeps. */
@@ -132,7 +168,8 @@ pool *pool_new(int threads, err *e) {
     pthread_mutex_init(&p->turn, NULL);
     p->workers = mem_zalloc((size_t)threads, sizeof *p->workers, e);
     p->args = mem_zalloc((size_t)threads, sizeof *p->args, e);
-    bool ok = p->workers && p->args;
+    p->shares = mem_aligned((size_t)threads, sizeof *p->shares, e);
+    bool ok = p->workers && p->args && p->shares;
     /* Signals are the business of the program's own threads. */
     sigset_t all, before;
     sigfillset(&all);
@@ -159,10 +196,20 @@ void pool_free(pool *p) {
     pthread_mutex_destroy(&p->turn);
     mem_free(p->workers);
     mem_free(p->args);
+    mem_free(p->shares);
     mem_free(p);
 }
 
 int pool_threads(const pool *p) { return p->threads; }
+
+static void run_round(pool *p, int64_t n) {
+    for (int i = 0; i < p->threads; i++)
+        atomic_store_explicit(&p->shares[i].range, range_of((uint64_t)(n * i / p->threads), (uint64_t)(n * (i + 1) / p->threads)), memory_order_relaxed);
+    atomic_store_explicit(&p->active, (unsigned)p->threads - 1, memory_order_relaxed);
+    start_round(p);
+    work(p, 0);
+    wait_for_workers(p);
+}
 
 void pool_run(pool *p, int64_t n, pool_task *task, void *context) {
     if (n <= 0) return;
@@ -174,11 +221,6 @@ void pool_run(pool *p, int64_t n, pool_task *task, void *context) {
     }
     p->task = task;
     p->context = context;
-    p->n = n;
-    atomic_store_explicit(&p->next, 0, memory_order_relaxed);
-    atomic_store_explicit(&p->active, (unsigned)p->threads - 1, memory_order_relaxed);
-    start_round(p);
-    work(p, 0);
-    wait_for_workers(p);
+    for (p->first = 0; p->first < n; p->first += MOST_TASKS) run_round(p, n - p->first < MOST_TASKS ? n - p->first : MOST_TASKS);
     pthread_mutex_unlock(&p->turn);
 }

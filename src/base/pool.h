@@ -14,7 +14,7 @@ int pool_threads(const pool *p);
 int pool_cores(void);
 
 /* Calls task(context, i, thread) for every i in [0, n), in any order, on all threads, and returns when
- * all are done. Tasks are handed out one by one, so uneven ones balance. Calls from several threads
+ * all are done. Each thread begins with a range of its own, in order, and when that is done helps another, so uneven ones balance. Calls from several threads
  * at once take turns. A task must not call pool_run on the same pool. */
 typedef void pool_task(void *context, int64_t i, int thread);
 void pool_run(pool *p, int64_t n, pool_task *task, void *context);

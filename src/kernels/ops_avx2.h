@@ -126,6 +126,7 @@ INLINE vi dot_unsigned(vi start, const vi *w, const int8_t *x, int count, int bi
     return sum;
 }
 
+#define DOTS_TAKE_BYTES 0
 INLINE void dots(vi *sum, const vi *w, const int8_t *x, int count, int bits, int tokens) {
 #pragma GCC unroll 4
     for (int t = 0; t < tokens; t++) sum[t] = bits == 8 ? dot_signed(sum[t], w, x + 32 * t, count) : dot_unsigned(sum[t], w, x + 32 * t, count, bits);

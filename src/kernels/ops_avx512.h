@@ -97,6 +97,7 @@ INLINE vi vi_lookup(vi table, vi index) { return _mm512_shuffle_epi8(table, inde
  * by 128 to be unsigned (signed_weight), and the sum starts at -128 times the sum of the activations (signed_start). */
 INLINE vi signed_weight(vi w) { return _mm512_xor_si512(w, _mm512_set1_epi8(-128)); }
 INLINE vi signed_start(const void *minus_sum) { return _mm512_slli_epi32(vi_cast(minus_sum), 7); }
+#define DOTS_TAKE_BYTES 1 /* weights may be as large as a byte */
 /* Adds the products of `count` vectors of weights with the bytes of `tokens` tokens (32 bytes apart). All tokens take a step before any takes the next: each waits for its
  * own sum, and the CPU sees others to go on with. bits: of a weight; matters elsewhere. */
 INLINE void dots(vi *sum, const vi *w, const int8_t *x, int count, int bits, int tokens) {

@@ -109,6 +109,7 @@ INLINE vi signed_start(const void *minus_sum) {
     (void)minus_sum;
     return vdupq_n_s32(0);
 }
+#define DOTS_TAKE_BYTES 0
 INLINE void dots(vi *sum, const vi *w, const int8_t *x, int count, int bits, int tokens) {
     (void)bits;
 #pragma GCC unroll 8

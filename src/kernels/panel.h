@@ -13,7 +13,7 @@
  *   MXFP4          per block of 32: 4 words of nibbles; then per block 16 exponents                   2176
  *   Q4_K           d and dmin, 3 words of scales, 32 words of nibbles                                 2304
  *   Q5_K           d and dmin, 3 words of scales, 8 words of fifth bits, 32 words of nibbles          2816
- *   Q6_K           d as float, 4 words of scales, per block: 4 words of nibbles, 2 of upper pairs      3392
+ *   Q6_K           d as float, 4 words of scales, per 16 columns 3 words of 6 bits and 2 of the fourth  3392
  *   IQ4_XS         d and upper scales, lower scales, 32 words of nibbles                              2176
  *   Q4_1           per block: 4 words of nibbles; then per block d and m                               2560
  *   Q5_0           per block: 4 words of nibbles; then per block fifth bits; then per block 16 halves  2816

@@ -4,7 +4,7 @@
 
 #include "kernels/panel_impl.h"
 
-PANEL_TYPE(q4_k, 256, 144, 288)
+PANEL_TYPE_IN(TILE_CASES, q4_k, q4_k_unpack_as_is, 256, 144, 288)
 PANEL_TYPE(q5_k, 256, 176, 352)
 PANEL_TYPE(q6_k, 256, 210, 424)
 

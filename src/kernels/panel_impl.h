@@ -163,9 +163,9 @@ static void panel_pack(const panel_type *p, uint8_t *dst, const void *src, int64
 }
 
 /* The functions of one type, from its pack, unpack and traits. */
-#define PANEL_TYPE_IN(CASES, name, block_columns, block_bytes, chunk_bytes)                                                                          \
+#define PANEL_TYPE_IN(CASES, name, unpack, block_columns, block_bytes, chunk_bytes)                                                                          \
     INLINE void name##_part(float *acc, const uint8_t *chunk, int blocks, const uint8_t *x, int w, size_t ahead, int t0, int count) {                 \
-        tile_part(acc, chunk, chunk_bytes, blocks, (block_columns) == 256, x, w, ahead, t0, count, name##_unpack, name##_traits);                 \
+        tile_part(acc, chunk, chunk_bytes, blocks, (block_columns) == 256, x, w, ahead, t0, count, unpack, name##_traits);                 \
     }                                                                                                                                      \
     static void name##_tile(float *acc, const uint8_t *chunk, int blocks, const uint8_t *x, int w, size_t ahead) {                                       \
         CASES(name##_part)                                                                                                                 \
@@ -187,7 +187,7 @@ static void panel_pack(const panel_type *p, uint8_t *dst, const void *src, int64
         panel_pack(&name##_type, dst, src, rows, cols, r0, r1);                                                                            \
     }
 
-#define PANEL_TYPE(name, block_columns, block_bytes, chunk_bytes) PANEL_TYPE_IN(TILE_CASES, name, block_columns, block_bytes, chunk_bytes)
+#define PANEL_TYPE(name, block_columns, block_bytes, chunk_bytes) PANEL_TYPE_IN(TILE_CASES, name, name##_unpack, block_columns, block_bytes, chunk_bytes)
 
 #define PANEL_PRODUCT(name)                                                                                                                \
     {.act_bytes = SET(bytes_act_bytes), .act = SET(bytes_act), .act_step = PANEL_ACT_STEP, .rows = name##_rows, .row_step = PANEL_ROWS,                  \

@@ -16,7 +16,7 @@ typedef struct block {
     vf second; /* scale of the last 16 (halved types only) */
     vf min;   /* times the sum of activations is added (types with a minimum only) */
     vf second_min; /* the same for the last 16 */
-    vf d, minus_dmin; /* with block 0, for those that follow: factors of all scales and minima of a chunk (k_begin), */
+    vf d, d_16th, minus_dmin; /* with block 0, for those that follow: factors of all scales and minima of a chunk (k_begin), */
     vi scales[2], minima[2]; /* and those, four to a word */
 } block;
 
@@ -125,6 +125,7 @@ INLINE void k_begin(block *o, const uint8_t *head, int h) {
     const vi d = vi_load(WORD(head, 0)), scales = vi_load(WORD(head, 1)), minima = vi_load(WORD(head, 2)), low = vi_load(WORD(head, 3));
     const vi nibble = vi_bytes(15), six = vi_bytes(63), top = vi_bytes(48);
     o->d = vf_half_low(d);
+    o->d_16th = vf_mul(o->d, vf_set(0.0625f));
     o->minus_dmin = vf_sub(vf_set(0), vf_half_high(d));
     o->scales[0] = vi_and(scales, six);
     o->scales[1] = vi_or(vi_and(low, nibble), vi_and(vi_shr(scales, 2), top));
@@ -136,9 +137,8 @@ INLINE void k_begin(block *o, const uint8_t *head, int h) {
 INLINE vi byte_of(vi word, int i) { return i == 0 ? vi_and(word, vi_set(255)) : i == 3 ? vi_shr(word, 24) : vi_and(vi_shr(word, 8 * i), vi_set(255)); }
 
 /* Scale and minimum of block b. */
-INLINE void k_scales(block *o, const uint8_t *head, int b, int h) {
-    if (b == 0) k_begin(o, head, h);
-    o->scale = vf_mul(o->d, vf_of(byte_of(o->scales[b / 4], b % 4)));
+INLINE void k_scales(block *o, vf d, int b) {
+    o->scale = vf_mul(d, vf_of(byte_of(o->scales[b / 4], b % 4)));
     o->min = vf_mul(o->minus_dmin, vf_of(byte_of(o->minima[b / 4], b % 4)));
 }
 
@@ -159,7 +159,19 @@ INLINE void pair_split(vi w[8], const uint8_t *words, int b, int h) {
 INLINE void q4_k_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h) {
     (void)blocks;
     pair_split(o->w, chunk + 256, b, h);
-    k_scales(o, chunk, b, h);
+    if (b == 0) k_begin(o, chunk, h);
+    k_scales(o, o->d, b);
+}
+
+/* The same for products that take a weight as it is: high nibbles stay where they are and count sixteen times, which the scale makes good to the bit. */
+INLINE void q4_k_unpack_as_is(block *o, const uint8_t *chunk, int blocks, int b, int h) {
+    if (!DOTS_TAKE_BYTES || b % 2 == 0) {
+        q4_k_unpack(o, chunk, blocks, b, h);
+        return;
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) o->w[i] = vi_and(vi_load(WORD(chunk + 256, 8 * (b / 2) + i)), vi_bytes((int8_t)0xF0));
+    k_scales(o, o->d_16th, b);
 }
 
 static const traits q5_k_traits = {.bits = 5, .offset = -1, .min = true};
@@ -176,25 +188,23 @@ INLINE void q5_k_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h
         fifth = b < 4 ? vi_shl(fifth, 4 - b) : vi_shr(fifth, b - 4);
         o->w[i] = vi_or(o->w[i], vi_and(fifth, vi_bytes(16)));
     }
-    k_scales(o, chunk, b, h);
+    if (b == 0) k_begin(o, chunk, h);
+    k_scales(o, o->d, b);
 }
 
 static const traits q6_k_traits = {.bits = 6, .offset = 5, .halved = true};
-/* From 8 words of upper pairs and 16 of nibbles, which 128 columns share, to each block's own: 4 words of nibbles, as nibbles_split takes them, and 2 of upper pairs. */
+/* From 8 words of upper pairs and 16 of nibbles, which 128 columns share, to each block's own: 3 words for every 16 columns, whose bytes hold 6 bits of one column and 2 of
+ * the fourth word's. */
 INLINE void q6_k_blocks(uint8_t *dst, const uint8_t *upper, const uint8_t *nibbles, int h) {
-    const vi low = vi_bytes(15), high = vi_bytes((int8_t)0xF0), pair = vi_bytes(3);
-#pragma GCC unroll 4
-    for (int b = 0; b < 4; b++, dst += 384) {
-        const uint8_t *words = nibbles + 512 * (b & 1);
+#pragma GCC unroll 8
+    for (int half = 0; half < 8; half++, dst += 192) {
+        const int b = half / 2;
+        vi w[4];
         for (int i = 0; i < 4; i++) {
-            vi first = vi_load(WORD(words, i)), last = vi_load(WORD(words, i + 4));
-            vi_store(WORD(dst, i), b < 2 ? vi_or(vi_and(first, low), vi_shl(vi_and(last, low), 4)) : vi_or(vi_and(vi_shr(first, 4), low), vi_and(last, high)));
+            const vi x = vi_load(WORD(nibbles + 512 * (b & 1), 4 * (half % 2) + i)), u = vi_load(WORD(upper, 4 * (half % 2) + i));
+            w[i] = vi_or(vi_and(b < 2 ? x : vi_shr(x, 4), vi_bytes(15)), vi_shl(vi_and(vi_shr(u, 2 * b), vi_bytes(3)), 4));
         }
-        for (int i = 0; i < 2; i++) {
-            vi pairs = vi_set(0);
-            for (int k = 3; k >= 0; k--) pairs = vi_or(vi_shl(pairs, 2), vi_and(vi_shr(vi_load(WORD(upper, 4 * i + k)), 2 * b), pair));
-            vi_store(WORD(dst, 4 + i), pairs);
-        }
+        for (int i = 0; i < 3; i++) vi_store(WORD(dst, i), vi_or(w[i], vi_shl(vi_and(w[3], vi_bytes((int8_t)(3 << 2 * i))), 6 - 2 * i)));
     }
 }
 INLINE void q6_k_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead) {
@@ -216,13 +226,13 @@ INLINE void q6_k_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk,
 }
 INLINE void q6_k_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h) {
     (void)blocks;
-    const uint8_t *words = chunk + 320 + 384 * b;
-    nibbles_split(o->w, words, h);
-    const vi top = vi_bytes(48), upper[2] = {vi_load(WORD(words, 4)), vi_load(WORD(words, 5))};
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) {
-        const vi u = upper[i / 4];
-        o->w[i] = vi_or(o->w[i], vi_and(i % 4 == 0 ? vi_shl(u, 4) : i % 4 == 1 ? vi_shl(u, 2) : i % 4 == 2 ? u : vi_shr(u, 2), top));
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+        const uint8_t *words = chunk + 320 + 384 * b + 192 * half;
+        const vi x = vi_load(WORD(words, 0)), y = vi_load(WORD(words, 1)), z = vi_load(WORD(words, 2)), six = vi_bytes(63);
+        vi *w = o->w + 4 * half;
+        w[0] = vi_and(x, six), w[1] = vi_and(y, six), w[2] = vi_and(z, six);
+        w[3] = vi_or(vi_or(vi_and(vi_shr(x, 6), vi_bytes(3)), vi_and(vi_shr(y, 4), vi_bytes(12))), vi_and(vi_shr(z, 2), vi_bytes(48)));
     }
     vi scales = vi_load(WORD(chunk + 64, b / 2)); /* two blocks to a word */
     vf d = vf_load((const float *)(const void *)WORD(chunk, 0));

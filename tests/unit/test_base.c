@@ -82,6 +82,32 @@ static void pool_runs_every_task_once(void **state) {
     pool_free(p);
 }
 
+/* Tasks of very different length and number: threads that are done help the others, and no task is lost or done twice on the way. */
+static void uneven_task(void *context, int64_t i, int thread) {
+    count_one(context, i, thread);
+    volatile unsigned turns = (unsigned)(i * 2654435761u >> 7) % 64 == 0 ? 20000 : 20;
+    while (turns > 0) turns = turns - 1;
+}
+
+static void pool_shares_uneven_tasks(void **state) {
+    (void)state;
+    srand((unsigned)test_seed());
+    static counts c;
+    for (int threads = 2; threads <= 5; threads++) {
+        err e = {0};
+        pool *p = pool_new(threads, &e);
+        assert_non_null(p);
+        for (int round = 0; round < 100; round++) {
+            const int n = round < 8 ? round : 1 + rand() % 1000;
+            memset(&c, 0, sizeof c);
+            pool_run(p, n, uneven_task, &c);
+            for (int i = 0; i < 1000; i++)
+                if (atomic_load(&c.hits[i]) != (i < n)) fail_msg("%d threads, %d tasks: task %d was done %d times", threads, n, i, atomic_load(&c.hits[i]));
+        }
+        pool_free(p);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(quote_shows_control_characters),
@@ -89,6 +115,7 @@ int main(void) {
         cmocka_unit_test(allocation_overflow_is_an_error),
         cmocka_unit_test(writer_leaves_nothing_behind_when_any_call_fails),
         cmocka_unit_test(pool_runs_every_task_once),
+        cmocka_unit_test(pool_shares_uneven_tasks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,6 +35,21 @@ static void products_match_ref(void **state) {
     }
 }
 
+/* Where many tokens are computed in another way, how depends on whether their activations stay near; those above do. */
+static void wide_products_match_ref(void **state) {
+    (void)state;
+    static const int types[] = {QUANT_Q4_K, QUANT_Q6_K, QUANT_F16};
+    for (int s = 0; kernels_all()[s]; s++) {
+        const kernels *k = kernels_all()[s];
+        for (int i = 0; k->usable() && i < 3; i++) {
+            if (!kernels_matmul(k, types[i])->many) continue;
+            const check_case c = {.type = types[i], .rows = 200, .cols = 4096, .n = 530, .packed = i != 2, .scale = 0x1p-7f};
+            double worst = check_product(k, &c, seed_of(types[i], 77));
+            if (!(worst >= 0 && worst <= check_limit(k, &c))) fail_msg("%s %s: error %g", k->name, quant_find(types[i])->name, worst);
+        }
+    }
+}
+
 static void zero_activations_give_zero(void **state) {
     (void)state;
     for (int s = 0; kernels_all()[s]; s++) {
@@ -271,6 +286,7 @@ static void what_is_not_finite_stays_so(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_match_ref),
+        cmocka_unit_test(wide_products_match_ref),
         cmocka_unit_test(zero_activations_give_zero),
         cmocka_unit_test(what_is_not_finite_stays_so),
         cmocka_unit_test(attention_matches_ref),

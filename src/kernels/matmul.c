@@ -138,7 +138,7 @@ static bool plan(job *j, const kernels *k, const kern_group *groups, int count, 
     size_t used = 0;
     int64_t prepare_tasks = 0, product_tasks = 0, work = 0;
     for (int g = 0; g < count; g++)
-        for (int i = 0; i < groups[g].count; i++) work += groups[g].w[i]->rows * groups[g].w[i]->cols * groups[g].n;
+        for (int i = 0; groups[g].n > 0 && i < groups[g].count; i++) work += groups[g].w[i]->rows * groups[g].w[i]->cols * groups[g].n;
     for (int g = 0; g < count; g++) {
         const kern_group *group = &groups[g];
         for (int i = 0; group->n > 0 && i < group->count; i++) {

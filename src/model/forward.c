@@ -412,10 +412,10 @@ static bool feed_forward(pass *s) {
     const model_layer *l = s->l;
     int64_t ff = s->lp->n_ff, width = s->p->n_embd;
     if (s->lp->experts) return model_experts(s->m, l, s->run, s->h, s->h, s->n, s->experts, s->expert_ints, s->e);
-    bool ok;
-    if (l->gate.mat.data && kern_gated_pays(s->run->pool, ff, s->n)) {
+    if (l->gate.mat.data && kern_gated_pays(s->run->pool, ff, s->n))
         return model_multiply_gated(s->m, s->run, (const weight *const[]){&l->gate, &l->up, &l->down}, activate_columns, s, s->h, width, s->n, s->h, width, s->e);
-    } else if (l->gate.mat.data) {
+    bool ok;
+    if (l->gate.mat.data) {
         const weight *const w[2] = {&l->gate, &l->up};
         ok = model_multiply(s->m, s->run, w, 2, s->h, width, s->n, (float *const[]){s->gate, s->up}, (const int64_t[]){ff, ff}, s->e);
     } else {

@@ -244,47 +244,86 @@ bool kern_mul(const kernels *k, pool *p, const kern_weight *w, const float *x, i
 
 #define GATED_ROWS KERN_COLUMNS         /* of both that a task computes: for 512 tokens 1 MiB, which the second cache holds */
 #define GATED_LINE (GATED_ROWS + 16)    /* floats from token to token: tokens at a power of two would fall into one set of the caches */
-#define GATED_LEAST 64                  /* with fewer tokens the results stay in the caches anyway */
+#define GATED_LEAST 32                  /* tokens: results of fewer stay in the caches anyway */
+
+/* One of the groups that have tokens, and the first of its tasks. */
+typedef struct gated_part {
+    const kern_gated *g;
+    int64_t first_task;
+} gated_part;
 
 typedef struct gated_job {
-    job first, second;
-    const kern_gated *g;
-    char *memory; /* of the threads: what each computes before it is joined */
+    gated_part *parts;
+    job first, second;  /* two products of each part, and one */
+    kern_group *groups; /* of both */
+    int count;
+    size_t line_bytes;  /* what a thread has for one result */
+    char *memory;       /* of the threads: what each computes before it is joined */
 } gated_job;
 
-static size_t gated_bytes(int64_t n) { return align64((size_t)n * GATED_LINE * sizeof(float)); }
+static int64_t gated_tasks(int64_t rows) { return (rows + GATED_ROWS - 1) / GATED_ROWS; }
 
 static void gated_task(void *context, int64_t i, int thread) {
     const gated_job *j = context;
-    const prepare *to = &j->second.prepares[0];
-    const int64_t r0 = i * GATED_ROWS, r1 = r0 + GATED_ROWS < to->cols ? r0 + GATED_ROWS : to->cols;
-    float *gate = (float *)(void *)(j->memory + 2 * (size_t)thread * gated_bytes(to->n)), *up = gate + gated_bytes(to->n) / sizeof(float);
-    product_rows(&j->first.products[0], gate - r0, GATED_LINE, r0, r1);
-    product_rows(&j->first.products[1], up - r0, GATED_LINE, r0, r1);
-    for (int64_t t = 0; t < to->n; t++) j->g->join(j->g->context, gate + t * GATED_LINE, up + t * GATED_LINE, r0, r1 - r0);
+    FIND_BY_TASK(j->parts, j->count, i, at)
+    const kern_gated *g = j->parts[at].g;
+    const prepare *to = &j->second.prepares[at];
+    const int64_t r0 = (i - j->parts[at].first_task) * GATED_ROWS, r1 = r0 + GATED_ROWS < to->cols ? r0 + GATED_ROWS : to->cols;
+    float *gate = (float *)(void *)(j->memory + 2 * (size_t)thread * j->line_bytes), *up = gate + j->line_bytes / sizeof(float);
+    product_rows(&j->first.products[2 * at], gate - r0, GATED_LINE, r0, r1);
+    product_rows(&j->first.products[2 * at + 1], up - r0, GATED_LINE, r0, r1);
+    for (int64_t t = 0; t < g->n; t++) g->join(g->context, gate + t * GATED_LINE, up + t * GATED_LINE, r0, r1 - r0);
     to->m->act(to->act, gate, GATED_LINE, to->cols, to->n, (kern_part){0, to->n, r0, r1});
 }
 
 bool kern_gated_pays(const pool *p, int64_t rows, int64_t n) {
-    const int64_t threads = pool_threads(p), tasks = (rows + GATED_ROWS - 1) / GATED_ROWS, rounds = (tasks + threads - 1) / threads;
+    const int64_t threads = pool_threads(p), tasks = gated_tasks(rows), rounds = (tasks + threads - 1) / threads;
     return n >= GATED_LEAST && 10 * tasks >= 9 * rounds * threads; /* nearly all threads have work to the end */
 }
 
-bool kern_mul_gated(const kernels *k, pool *p, const kern_gated *g, const float *x, int64_t ldx, int64_t n, float *y, int64_t ldy, kern_scratch *s, err *e) {
-    prepare prepares[3];
-    product products[3];
-    gated_job j = {.first = {.prepares = prepares, .products = products}, .second = {.prepares = prepares + 2, .products = products + 2}, .g = g};
-    const kern_group first = {.w = {g->gate, g->up}, .count = 2, .x = x, .ldx = ldx, .n = n};
-    const kern_group second = {.w = {g->down}, .y = {y}, .ldy = {ldy}, .count = 1, .n = n};
-    const size_t own = 2 * gated_bytes(n) * (size_t)pool_threads(p);
+/* The groups that have tokens, as groups of the first and of the second products; returns the number of tasks. */
+static int64_t gated_parts(gated_job *j, const kern_gated *groups, int count) {
+    int64_t tasks = 0, most = 0;
+    for (int i = 0; i < count; i++) {
+        const kern_gated *g = &groups[i];
+        if (g->n == 0) continue;
+        j->parts[j->count] = (gated_part){.g = g, .first_task = tasks};
+        j->groups[j->count++] = (kern_group){.w = {g->gate, g->up}, .count = 2, .x = g->x, .ldx = g->ldx, .tokens = g->tokens, .n = g->n};
+        tasks += gated_tasks(g->down->cols);
+        if (g->n > most) most = g->n;
+    }
+    /* What the second ones read is prepared part by part; x only tells them apart. */
+    for (int i = 0; i < j->count; i++) {
+        const kern_gated *g = j->parts[i].g;
+        j->groups[j->count + i] = (kern_group){.w = {g->down}, .y = {g->y}, .ldy = {g->ldy}, .count = 1, .x = g->y, .n = g->n};
+    }
+    j->line_bytes = align64((size_t)most * GATED_LINE * sizeof(float));
+    return tasks;
+}
+
+static bool gated_run(gated_job *j, const kernels *k, pool *p, const kern_gated *groups, int count, kern_scratch *s, err *e) {
+    const int64_t tasks = gated_parts(j, groups, count);
+    const int threads = pool_threads(p);
     size_t bytes[2] = {0};
-    if (!plan(&j.first, k, &first, 1, pool_threads(p), &bytes[0], e) || !plan(&j.second, k, &second, 1, pool_threads(p), &bytes[1], e)) return false;
-    if (!scratch_reserve(s, bytes[0] + bytes[1] + own, e)) return false;
-    place(&j.first, s->data);
-    place(&j.second, (char *)s->data + bytes[0]);
-    j.memory = (char *)s->data + bytes[0] + bytes[1];
-    pool_run(p, task_count_prepare(&j.first), prepare_task, &j.first);
-    pool_run(p, (g->down->cols + GATED_ROWS - 1) / GATED_ROWS, gated_task, &j);
-    pool_run(p, task_count_product(&j.second), product_task, &j.second);
+    if (!plan(&j->first, k, j->groups, j->count, threads, &bytes[0], e) || !plan(&j->second, k, j->groups + j->count, j->count, threads, &bytes[1], e)) return false;
+    if (!scratch_reserve(s, bytes[0] + bytes[1] + 2 * j->line_bytes * (size_t)threads, e)) return false;
+    place(&j->first, s->data);
+    place(&j->second, (char *)s->data + bytes[0]);
+    j->memory = (char *)s->data + bytes[0] + bytes[1];
+    pool_run(p, task_count_prepare(&j->first), prepare_task, &j->first);
+    pool_run(p, tasks, gated_task, j);
+    pool_run(p, task_count_product(&j->second), product_task, &j->second);
     return true;
+}
+
+bool kern_mul_gated(const kernels *k, pool *p, const kern_gated *groups, int count, kern_scratch *s, err *e) {
+    const size_t n = (size_t)count;
+    gated_job j = {.parts = mem_alloc(n, sizeof *j.parts, e), .groups = mem_alloc(2 * n, sizeof *j.groups, e),
+                   .first = {.prepares = mem_alloc(2 * n, sizeof(prepare), e), .products = mem_alloc(2 * n, sizeof(product), e)},
+                   .second = {.prepares = mem_alloc(n, sizeof(prepare), e), .products = mem_alloc(n, sizeof(product), e)}};
+    bool ok = j.parts && j.groups && j.first.prepares && j.first.products && j.second.prepares && j.second.products;
+    ok = ok && gated_run(&j, k, p, groups, count, s, e);
+    mem_free(j.parts), mem_free(j.groups);
+    mem_free(j.first.prepares), mem_free(j.first.products), mem_free(j.second.prepares), mem_free(j.second.products);
+    return ok;
 }

@@ -32,18 +32,6 @@ bool kern_mul(const kernels *k, pool *p, const kern_weight *w, const float *x, i
 bool kern_mul_many(const kernels *k, pool *p, const kern_weight *const *w, int count, pool_task *make, void *context, const float *x, int64_t ldx, int64_t n,
                    float *const *y, const int64_t *ldy, kern_scratch *s, err *e);
 
-/* y = down . h, where join makes h of gate . x and up . x: columns [first, first + n) of one token, of both results, to the place of the first. Few rows of both are
- * computed at a time for all tokens, joined and prepared for down while they are near; whole, they would go to memory and back. */
-typedef void kern_join(void *context, float *gate, float *up, int64_t first, int64_t n);
-typedef struct kern_gated {
-    const kern_weight *gate, *up, *down;
-    kern_join *join;
-    void *context;
-} kern_gated;
-bool kern_mul_gated(const kernels *k, pool *p, const kern_gated *g, const float *x, int64_t ldx, int64_t n, float *y, int64_t ldy, kern_scratch *s, err *e);
-/* Whether that is faster than one product after the other, by the rows of gate and the number of tokens. */
-bool kern_gated_pays(const pool *p, int64_t rows, int64_t n);
-
 /* Mixture of experts: each group is one expert with the tokens routed to it. All groups run in one parallel loop. */
 typedef struct kern_group {
     const kern_weight *w[KERN_SHARED]; /* weights that read the same tokens */
@@ -56,5 +44,24 @@ typedef struct kern_group {
     int64_t n;             /* 0 is allowed and computes nothing */
 } kern_group;
 bool kern_mul_groups(const kernels *k, pool *p, const kern_group *groups, int count, kern_scratch *s, err *e);
+
+/* y = down . h, where join makes h of gate . x and up . x: columns [first, first + n) of one token, of both results, to the place of the first. Few rows of both are
+ * computed at a time for all tokens, joined and prepared for down while they are near; whole, they would go to memory and back. */
+typedef void kern_join(void *context, float *gate, float *up, int64_t first, int64_t n);
+typedef struct kern_gated {
+    const kern_weight *gate, *up, *down;
+    kern_join *join;
+    void *context;
+    const float *x;        /* as in kern_group */
+    int64_t ldx;
+    const int32_t *tokens;
+    int64_t n;             /* 0 is allowed and computes nothing; the weights may be NULL then */
+    float *y;
+    int64_t ldy;
+} kern_gated;
+/* For one such or for a mixture of experts, all in the same parallel loops. */
+bool kern_mul_gated(const kernels *k, pool *p, const kern_gated *groups, int count, kern_scratch *s, err *e);
+/* Whether that is faster than one product after the other: by the rows of all gates that have tokens, and by how many tokens there are. */
+bool kern_gated_pays(const pool *p, int64_t rows, int64_t n);
 
 #endif

@@ -217,6 +217,53 @@ static bool run_experts(job *j, model_run *r, const float *x, err *e) {
     return ok;
 }
 
+/* The same in one go. */
+typedef struct expert_join {
+    const model *m;
+    const float *gate_bias, *up_bias; /* NULL: none */
+} expert_join;
+
+static void join_columns(void *context, float *gate, float *up, int64_t first, int64_t n) {
+    const expert_join *x = context;
+    if (x->gate_bias) x->m->kern->add(gate, x->gate_bias + first, 1, n);
+    if (x->up_bias) x->m->kern->add(up, x->up_bias + first, 1, n);
+    model_activate(x->m, gate, gate, up, n);
+}
+
+/* Expert i, or after the last one those that every token uses. */
+static void gate_expert(const job *j, kern_gated *g, expert_join *join, taken t[3], const float *x, int i) {
+    const model_layer *l = j->l;
+    const int64_t width = j->m->params.n_embd, ff = j->m->params.n_ff_expert, at = j->first[i];
+    const bool shared = i == j->m->params.n_experts;
+    const weight *const w[3] = {shared ? &l->gate_shared : &l->gate_exps, shared ? &l->up_shared : &l->up_exps, shared ? &l->down_shared : &l->down_exps};
+    *join = (expert_join){.m = j->m, .gate_bias = shared || !l->gate_exps_bias ? NULL : l->gate_exps_bias + i * ff,
+                          .up_bias = shared || !l->up_exps_bias ? NULL : l->up_exps_bias + i * ff};
+    *g = (kern_gated){.join = join_columns, .context = join, .x = x, .ldx = width, .tokens = shared ? NULL : j->slot_token + at, .n = shared ? j->n : j->first[i + 1] - at,
+                      .y = shared ? j->shared : j->down + at * width, .ldy = width};
+    for (int k = 0; g->n > 0 && k < 3; k++) t[k] = model_take(j->m, w[k], shared ? 0 : i);
+    g->gate = &t[0].mat, g->up = &t[1].mat, g->down = &t[2].mat;
+}
+
+static bool run_gated(job *j, model_run *r, const float *x, err *e) {
+    const int count = j->m->params.n_experts + (j->shared != NULL);
+    kern_gated *groups = mem_alloc((size_t)count, sizeof *groups, e);
+    expert_join *joins = mem_alloc((size_t)count, sizeof *joins, e);
+    taken *t = mem_zalloc((size_t)count * 3, sizeof *t, e);
+    bool ok = groups && joins && t, held = ok;
+    for (int i = 0; ok && i < count; i++) gate_expert(j, &groups[i], &joins[i], t + 3 * i, x, i);
+    ok = ok && kern_mul_gated(j->m->kern, r->pool, groups, count, &r->scratch, e);
+    for (int i = 0; held && i < 3 * count; i++) model_give(j->m, &t[i]);
+    mem_free(groups), mem_free(joins), mem_free(t);
+    return ok;
+}
+
+static bool gated_pays(const job *j, const pool *p) {
+    const model_params *m = &j->m->params;
+    int64_t rows = j->shared ? m->n_ff_shared : 0;
+    for (int i = 0; i < m->n_experts; i++) rows += j->first[i + 1] > j->first[i] ? m->n_ff_expert : 0;
+    return kern_gated_pays(p, rows, j->n);
+}
+
 bool model_experts(const model *m, const model_layer *l, model_run *r, const float *x, float *y, int n, float *scratch, int *ints, err *e) {
     const model_params *p = &m->params;
     int64_t slots = (int64_t)n * p->n_used;
@@ -240,7 +287,7 @@ bool model_experts(const model *m, const model_layer *l, model_run *r, const flo
     if (!model_multiply(m, r, &router, 1, x, p->n_embd, n, &j.logits, (const int64_t[]){p->n_experts}, e)) return false;
     pool_run(r->pool, n, route_token, &j);
     sort_slots(&j);
-    if (!run_experts(&j, r, x, e)) return false;
+    if (!(gated_pays(&j, r->pool) ? run_gated(&j, r, x, e) : run_experts(&j, r, x, e))) return false;
     pool_run(r->pool, n, combine_token, &j); /* y may be x: only from here on is it written */
     return true;
 }

@@ -39,8 +39,8 @@ bool model_multiply_gated(const model *m, model_run *r, const weight *const w[3]
                           int64_t ldy, err *e) {
     taken t[3];
     for (int i = 0; i < 3; i++) t[i] = model_take(m, w[i], 0);
-    const kern_gated g = {.gate = &t[0].mat, .up = &t[1].mat, .down = &t[2].mat, .join = join, .context = context};
-    const bool ok = kern_mul_gated(m->kern, r->pool, &g, x, ldx, n, y, ldy, &r->scratch, e);
+    const kern_gated g = {.gate = &t[0].mat, .up = &t[1].mat, .down = &t[2].mat, .join = join, .context = context, .x = x, .ldx = ldx, .n = n, .y = y, .ldy = ldy};
+    const bool ok = kern_mul_gated(m->kern, r->pool, &g, 1, &r->scratch, e);
     for (int i = 0; i < 3; i++) model_give(m, &t[i]);
     return ok;
 }

@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "kernels/kernels.h"
+#include "quant/quant.h"
 
 const char *kit_path(const char *relative) {
     static char paths[8][4096];
@@ -29,6 +31,12 @@ void need_kit(void) {
     if (!said) printf("skipped: the conformance kit is not beside the repository\n");
     said = true;
     skip();
+}
+
+const char *exact_cpu(void) {
+    const kernels *const *k = kernels_all();
+    while (!(*k)->usable() || (*k)->attention_many || kernels_matmul(*k, QUANT_Q8_0)->many) k++; /* the last is ref, which is always usable */
+    return (*k)->name;
 }
 
 uint64_t test_seed(void) {

@@ -20,6 +20,9 @@ const char *kit_path(const char *relative);
 /* Skips the running test, in words, when the kits are absent. */
 void need_kit(void);
 
+/* The fastest set of kernels that gives a token the same bits in whatever company it is computed. */
+const char *exact_cpu(void);
+
 /* A seeded generator; test_seed prints the seed once, and takes it from $HEARTH_SEED when set. */
 uint64_t test_seed(void);
 uint64_t rng_next(uint64_t *state);

@@ -9,7 +9,7 @@
 static int start(void **state) {
     (void)state;
     hearth_engine_options o = hearth_engine_defaults();
-    o.cpu = "ref";
+    o.cpu = exact_cpu();
     return kit_start("models/ember-30m-q8_0.gguf", &o);
 }
 static int stop(void **state) {
@@ -34,7 +34,7 @@ static void test_hidden(void **state) {
         q->decode(row, (const char *)m->output.mat.data + quant_bytes(q, (uint64_t)width) * (size_t)v, width);
         double sum = 0;
         for (int i = 0; i < width; i++) sum += (double)row[i] * hidden[3 * width + i];
-        assert_float_equal(sum * m->params.logit_scale, logits[v], 1e-2);
+        assert_float_equal(sum * m->params.logit_scale, logits[v], 0.1); /* activations are rounded to bytes; logits are of size 3 */
     }
     kv_seq_free(&kv);
     model_run_free(&run);

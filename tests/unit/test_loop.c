@@ -138,8 +138,8 @@ static hearth_engine *open_with(const char *cpu, uint64_t kv_memory, const char 
 static int open_engine(void **state) {
     (void)state;
     fast = open_with(NULL, HEARTH_AUTO, NULL);
-    exact = open_with("ref", HEARTH_AUTO, NULL);
-    forgetful = open_with("ref", 0, NULL);
+    exact = open_with(exact_cpu(), HEARTH_AUTO, NULL);
+    forgetful = open_with(exact_cpu(), 0, NULL);
     return fast && exact && forgetful ? 0 : -1;
 }
 static int close_engine(void **state) {
@@ -271,7 +271,7 @@ static void test_little_memory(void **state) {
     (void)state;
     const uint64_t budgets[] = {hearth_engine_info(exact).kv_bytes_per_token * 64 * 5, 0};
     for (int i = 0; i < 2; i++) {
-        engine = budgets[i] ? open_with("ref", budgets[i], NULL) : forgetful;
+        engine = budgets[i] ? open_with(exact_cpu(), budgets[i], NULL) : forgetful;
         loop *l = loop_of(8, 8);
         check_together(l);
         assert_int_equal(loop_count(l).failed, 0);

@@ -167,7 +167,7 @@ static void other_apis_have_agents_too(void **state) {
 static void lists_in_pieces(void **state) {
     (void)state;
     static const char *const names[] = {"p1", "p2", "p@3", "p 4", "p5"};
-    char body[60], path[100], after[80] = "", all[1000] = "", pieces[1000] = "";
+    char body[60], path[120], after[80] = "", all[1000] = "", pieces[1000] = "";
     for (size_t i = 0; i < 5; i++) {
         snprintf(body, sizeof body, "{\"id\":\"%s\"}", names[i]);
         expect("POST", "/v1/agents", body, 201);

@@ -283,8 +283,7 @@ bool model_experts(const model *m, const model_layer *l, model_run *r, const flo
     j.slot_token = ints + slots;
     j.slot_of = j.slot_token + slots;
     j.first = j.slot_of + slots;
-    const weight *router = &l->router;
-    if (!model_multiply(m, r, &router, 1, x, p->n_embd, n, &j.logits, (const int64_t[]){p->n_experts}, e)) return false;
+    if (!model_multiply_exact(m, r, &l->router, x, p->n_embd, n, j.logits, p->n_experts, e)) return false;
     pool_run(r->pool, n, route_token, &j);
     sort_slots(&j);
     if (!(gated_pays(&j, r->pool) ? run_gated(&j, r, x, e) : run_experts(&j, r, x, e))) return false;

@@ -479,15 +479,7 @@ static bool write_logits(pass *s, float *logits) {
     }
     if (rows == 0) return true;
     if (s->m->cache) weights_enter(s->m->cache, &s->run->walk, p->n_layers);
-    /* Where many tokens are multiplied with less precision, logits are computed for few at a time: they are what is chosen by, and mostly few are wanted. */
-    const weight *output = &s->m->output;
-    const kern_matmul *product = kernels_matmul(s->m->kern, output->mat.type);
-    const int64_t most = product && product->many ? product->many - 1 : rows;
-    for (int64_t t = 0; t < rows; t += most) {
-        float *to = logits + t * p->n_vocab;
-        const int64_t n = rows - t < most ? rows - t : most;
-        if (!model_multiply(s->m, s->run, &output, 1, s->h + t * width, width, n, &to, (const int64_t[]){p->n_vocab}, s->e)) return false;
-    }
+    if (!model_multiply_exact(s->m, s->run, &s->m->output, s->h, width, rows, logits, p->n_vocab, s->e)) return false;
     int64_t total = rows * p->n_vocab;
     if (p->logit_scale != 1)
         for (int64_t i = 0; i < total; i++) logits[i] *= p->logit_scale;

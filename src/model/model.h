@@ -121,6 +121,8 @@ bool model_multiply(const model *m, model_run *r, const weight *const *w, int co
 /* The same, where make(context, token, thread) makes a token's x shortly before it is read. */
 bool model_multiply_made(const model *m, model_run *r, const weight *const *w, int count, pool_task *make, void *context, const float *x, int64_t ldx, int64_t n,
                          float *const *y, const int64_t *ldy, err *e);
+/* One product for what is chosen by, logits and experts: where many tokens are multiplied with less precision, it is computed for few at a time. */
+bool model_multiply_exact(const model *m, model_run *r, const weight *w, const float *x, int64_t ldx, int64_t n, float *y, int64_t ldy, err *e);
 /* y = w[2] . join(w[0] . x, w[1] . x): see kern_mul_gated. */
 bool model_multiply_gated(const model *m, model_run *r, const weight *const w[3], kern_join *join, void *context, const float *x, int64_t ldx, int64_t n, float *y,
                           int64_t ldy, err *e);

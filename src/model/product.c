@@ -35,6 +35,16 @@ bool model_multiply_made(const model *m, model_run *r, const weight *const *w, i
     return ok;
 }
 
+bool model_multiply_exact(const model *m, model_run *r, const weight *w, const float *x, int64_t ldx, int64_t n, float *y, int64_t ldy, err *e) {
+    const kern_matmul *product = kernels_matmul(m->kern, w->mat.type);
+    const int64_t most = product && product->many ? product->many - 1 : n;
+    for (int64_t t = 0; t < n; t += most) {
+        float *to = y + t * ldy;
+        if (!model_multiply(m, r, &w, 1, x + t * ldx, ldx, n - t < most ? n - t : most, &to, &ldy, e)) return false;
+    }
+    return true;
+}
+
 bool model_multiply_gated(const model *m, model_run *r, const weight *const w[3], kern_join *join, void *context, const float *x, int64_t ldx, int64_t n, float *y,
                           int64_t ldy, err *e) {
     taken t[3];

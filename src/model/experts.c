@@ -82,6 +82,13 @@ void model_activate(const model *m, float *y, const float *gate, const float *up
     }
 }
 
+void model_join_columns(void *context, float *gate, float *up, int64_t first, int64_t n) {
+    const model_join *j = context;
+    if (j->gate_bias) j->m->kern->add(gate, j->gate_bias + first, 1, n);
+    if (j->up_bias) j->m->kern->add(up, j->up_bias + first, 1, n);
+    model_activate(j->m, gate, gate, up, n);
+}
+
 /* Slots are (token, k) pairs sorted by expert: slot s computes token slot_token[s], and slot_of[t * n_used + k] = s. */
 typedef struct job {
     const model *m;
@@ -114,6 +121,12 @@ static void route_token(void *context, int64_t t, int thread) {
     route(&j->m->params, j->l, j->logits + t * x, j->choice + t * x, j->chosen + t * j->n_used, j->weights + t * j->n_used);
 }
 
+static model_join join_of(const job *j, int expert) {
+    const model_layer *l = j->l;
+    const int64_t at = (int64_t)expert * j->m->params.n_ff_expert;
+    return (model_join){.m = j->m, .gate_bias = l->gate_exps_bias ? l->gate_exps_bias + at : NULL, .up_bias = l->up_exps_bias ? l->up_exps_bias + at : NULL};
+}
+
 /* Slots, then the tokens for the shared experts. */
 static void activate_slot(void *context, int64_t s, int thread) {
     (void)thread;
@@ -131,10 +144,8 @@ static void activate_slot(void *context, int64_t s, int thread) {
         if (first[mid] <= s) lo = mid;
         else hi = mid;
     }
-    float *gate = j->gate + s * ff, *up = j->up + s * ff;
-    if (j->l->gate_exps_bias) j->m->kern->add(gate, j->l->gate_exps_bias + (int64_t)lo * ff, 1, ff);
-    if (j->l->up_exps_bias) j->m->kern->add(up, j->l->up_exps_bias + (int64_t)lo * ff, 1, ff);
-    model_activate(j->m, gate, gate, up, ff);
+    model_join join = join_of(j, lo);
+    model_join_columns(&join, j->gate + s * ff, j->up + s * ff, 0, ff);
 }
 
 /* Adds up a token's experts, in the order they were chosen, so that the sum does not depend on the other tokens. */
@@ -217,28 +228,14 @@ static bool run_experts(job *j, model_run *r, const float *x, err *e) {
     return ok;
 }
 
-/* The same in one go. */
-typedef struct expert_join {
-    const model *m;
-    const float *gate_bias, *up_bias; /* NULL: none */
-} expert_join;
-
-static void join_columns(void *context, float *gate, float *up, int64_t first, int64_t n) {
-    const expert_join *x = context;
-    if (x->gate_bias) x->m->kern->add(gate, x->gate_bias + first, 1, n);
-    if (x->up_bias) x->m->kern->add(up, x->up_bias + first, 1, n);
-    model_activate(x->m, gate, gate, up, n);
-}
-
-/* Expert i, or after the last one those that every token uses. */
-static void gate_expert(const job *j, kern_gated *g, expert_join *join, taken t[3], const float *x, int i) {
+/* The same in one go: expert i, or after the last one those that every token uses. */
+static void gate_expert(const job *j, kern_gated *g, model_join *join, taken t[3], const float *x, int i) {
     const model_layer *l = j->l;
-    const int64_t width = j->m->params.n_embd, ff = j->m->params.n_ff_expert, at = j->first[i];
+    const int64_t width = j->m->params.n_embd, at = j->first[i];
     const bool shared = i == j->m->params.n_experts;
     const weight *const w[3] = {shared ? &l->gate_shared : &l->gate_exps, shared ? &l->up_shared : &l->up_exps, shared ? &l->down_shared : &l->down_exps};
-    *join = (expert_join){.m = j->m, .gate_bias = shared || !l->gate_exps_bias ? NULL : l->gate_exps_bias + i * ff,
-                          .up_bias = shared || !l->up_exps_bias ? NULL : l->up_exps_bias + i * ff};
-    *g = (kern_gated){.join = join_columns, .context = join, .x = x, .ldx = width, .tokens = shared ? NULL : j->slot_token + at, .n = shared ? j->n : j->first[i + 1] - at,
+    *join = shared ? (model_join){.m = j->m} : join_of(j, i);
+    *g = (kern_gated){.join = model_join_columns, .context = join, .x = x, .ldx = width, .tokens = shared ? NULL : j->slot_token + at, .n = shared ? j->n : j->first[i + 1] - at,
                       .y = shared ? j->shared : j->down + at * width, .ldy = width};
     for (int k = 0; g->n > 0 && k < 3; k++) t[k] = model_take(j->m, w[k], shared ? 0 : i);
     g->gate = &t[0].mat, g->up = &t[1].mat, g->down = &t[2].mat;
@@ -247,7 +244,7 @@ static void gate_expert(const job *j, kern_gated *g, expert_join *join, taken t[
 static bool run_gated(job *j, model_run *r, const float *x, err *e) {
     const int count = j->m->params.n_experts + (j->shared != NULL);
     kern_gated *groups = mem_alloc((size_t)count, sizeof *groups, e);
-    expert_join *joins = mem_alloc((size_t)count, sizeof *joins, e);
+    model_join *joins = mem_alloc((size_t)count, sizeof *joins, e);
     taken *t = mem_zalloc((size_t)count * 3, sizeof *t, e);
     bool ok = groups && joins && t, held = ok;
     for (int i = 0; ok && i < count; i++) gate_expert(j, &groups[i], &joins[i], t + 3 * i, x, i);

@@ -386,20 +386,12 @@ static bool latent_attention(pass *s) {
 
 /* ---- feed-forward ---- */
 
-/* Some columns of one token: gate and up to what down reads, in the place of gate. */
-static void activate_columns(void *context, float *gate, float *up, int64_t first, int64_t n) {
-    const pass *s = context;
-    if (s->l->gate_bias) s->m->kern->add(gate, s->l->gate_bias + first, 1, n);
-    if (s->l->up_bias) s->m->kern->add(up, s->l->up_bias + first, 1, n);
-    model_activate(s->m, gate, gate, up, n);
-}
-
 static void activate_token(void *context, int64_t t, int thread) {
     (void)thread;
     pass *s = context;
     int64_t ff = s->lp->n_ff;
     if (s->l->gate.mat.data) {
-        activate_columns(s, s->gate + t * ff, s->up + t * ff, 0, ff);
+        model_join_columns(&(model_join){s->m, s->l->gate_bias, s->l->up_bias}, s->gate + t * ff, s->up + t * ff, 0, ff);
         return;
     }
     float *both = s->up + t * 2 * ff; /* gate and up in one weight */
@@ -412,8 +404,10 @@ static bool feed_forward(pass *s) {
     const model_layer *l = s->l;
     int64_t ff = s->lp->n_ff, width = s->p->n_embd;
     if (s->lp->experts) return model_experts(s->m, l, s->run, s->h, s->h, s->n, s->experts, s->expert_ints, s->e);
-    if (l->gate.mat.data && kern_gated_pays(s->run->pool, ff, s->n))
-        return model_multiply_gated(s->m, s->run, (const weight *const[]){&l->gate, &l->up, &l->down}, activate_columns, s, s->h, width, s->n, s->h, width, s->e);
+    if (l->gate.mat.data && kern_gated_pays(s->run->pool, ff, s->n)) {
+        model_join join = {s->m, l->gate_bias, l->up_bias};
+        return model_multiply_gated(s->m, s->run, (const weight *const[]){&l->gate, &l->up, &l->down}, &join, s->h, width, s->n, s->h, width, s->e);
+    }
     bool ok;
     if (l->gate.mat.data) {
         const weight *const w[2] = {&l->gate, &l->up};

@@ -123,9 +123,14 @@ bool model_multiply_made(const model *m, model_run *r, const weight *const *w, i
                          float *const *y, const int64_t *ldy, err *e);
 /* One product for what is chosen by, logits and experts: where many tokens are multiplied with less precision, it is computed for few at a time. */
 bool model_multiply_exact(const model *m, model_run *r, const weight *w, const float *x, int64_t ldx, int64_t n, float *y, int64_t ldy, err *e);
+/* What is done between the products of a feed-forward part, for some columns of one token: biases (NULL: none), then the activation, of gate and up to the place of gate. */
+typedef struct model_join {
+    const model *m;
+    const float *gate_bias, *up_bias;
+} model_join;
+void model_join_columns(void *context, float *gate, float *up, int64_t first, int64_t n); /* a kern_join; the context is a model_join */
 /* y = w[2] . join(w[0] . x, w[1] . x): see kern_mul_gated. */
-bool model_multiply_gated(const model *m, model_run *r, const weight *const w[3], kern_join *join, void *context, const float *x, int64_t ldx, int64_t n, float *y,
-                          int64_t ldy, err *e);
+bool model_multiply_gated(const model *m, model_run *r, const weight *const w[3], model_join *join, const float *x, int64_t ldx, int64_t n, float *y, int64_t ldy, err *e);
 
 /* The feed-forward part of a layer with experts, for n tokens: y = moe(x), where y may be x. Scratch floats and ints as model_experts_floats / _ints say. */
 bool model_experts(const model *m, const model_layer *l, model_run *r, const float *x, float *y, int n, float *scratch, int *ints, err *e);

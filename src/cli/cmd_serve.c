@@ -112,7 +112,7 @@ int cmd_serve(int argc, char **argv) {
         {"--alias", 0, CLI_LIST, &x.aliases, "NAME", "another name of the default model; may be repeated", 0, 0},
         {"--parallel", 0, CLI_INT, &o->loop.max_running, "N", "conversations computed together (default 16)", 1, 256},
         {"--queue", 0, CLI_INT, &o->loop.max_queue, "N", "requests that may wait; more are told to come back (default 64)", 0, 1e6},
-        {"--max-stall", 0, CLI_FLOAT, &x.max_stall_ms, "MS", "how much longer a running answer may wait for a token because others' prompts are read (default 100)", 1, 1e6},
+        {"--max-stall", 0, CLI_FLOAT, &x.max_stall_ms, "MS", "how long a running answer may wait for a token while others' prompts are read (default 100)", 1, 1e6},
         {"--kv-memory", 0, CLI_BYTES, &o->engine.kv_memory, "BYTES", "memory for keys and values of each model, running and kept (default auto: a part of what is free)", 0, 0},
         {"--store", 0, CLI_SWITCH, &o->engine.store, "on|off", "keep them on disk too, for the next start and for agents (default on)", 0, 0},
         {"--store-dir", 0, CLI_TEXT, &o->engine.store_dir, "PATH", "where (default: $XDG_DATA_HOME/hearth/kv or ~/.local/share/hearth/kv)", 0, 0},

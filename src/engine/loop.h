@@ -19,7 +19,7 @@ typedef struct loop loop;
 typedef struct loop_options {
     int max_running;       /* sequences computed at once, 1 to 256 */
     int max_queue;         /* sequences that may wait; more are refused with HEARTH_LIMIT */
-    uint64_t max_stall_ns; /* how much longer running streams may wait for a token because others' prompts are read */
+    uint64_t max_stall_ns; /* how long running streams may wait for a token while others' prompts are read */
     uint64_t (*now)(void *user); /* a clock in nanoseconds; NULL: the monotonic one */
     void *now_user;
     struct trace *trace;         /* where decisions are recorded (trace.h), or NULL; must outlive the loop */

@@ -1,10 +1,12 @@
 #include "engine/scheduler.h"
 
-/* The first chunk, before anything was measured, and the smallest that pays: products take tokens by fours, so that fewer make a pass hardly shorter. */
-enum { LEAST_CHUNK = 4 };
-/* Passes vary; this part of the limit is aimed at. */
+/* Products take tokens by fours: the first of a new four is the dearest. Four are the first chunk, before anything was measured, and the smallest that pays. */
+enum { BY = 4, LEAST_CHUNK = BY };
+/* Passes vary; this part of the time that prompts may take is aimed at. */
 static const double AIM = 0.75;
 static const double MOST_GROWTH = 1.25;
+/* Beside a long prompt, every so many passes are the streams' own: what they alone take changes (weights settle, other programs come and go), and prompts get the rest. */
+enum { OWN_PASS = 32 };
 
 void scheduler_init(scheduler *s, int pass_tokens, uint64_t max_stall_ns) {
     *s = (scheduler){.pass_tokens = pass_tokens, .max_stall_ns = max_stall_ns, .chunk = LEAST_CHUNK, .most = LEAST_CHUNK};
@@ -22,11 +24,17 @@ double scheduler_decode_ns(const scheduler *s, int n_decode) {
     return 0;
 }
 
+double scheduler_prompt_ns(const scheduler *s, int n_decode) {
+    const double alone = scheduler_decode_ns(s, n_decode), rest = (double)s->max_stall_ns - alone, least = alone / 2;
+    return rest > least ? rest : least;
+}
+
 /* Prompt tokens that a pass may hold beside running streams: prompts always move on, if only by one. */
-static double chunk_beside_streams(const scheduler *s) {
-    double chunk = s->each_ns > 0 ? AIM * (double)s->max_stall_ns / s->each_ns : LEAST_CHUNK;
+static double chunk_beside_streams(const scheduler *s, int n_decode) {
+    const double most_ns = scheduler_prompt_ns(s, n_decode);
+    double chunk = s->each_ns > 0 ? AIM * most_ns / s->each_ns : LEAST_CHUNK;
     if (chunk > s->most) chunk = s->most;
-    if (chunk < LEAST_CHUNK && LEAST_CHUNK * s->each_ns <= (double)s->max_stall_ns) chunk = LEAST_CHUNK;
+    if (chunk < LEAST_CHUNK && LEAST_CHUNK * s->each_ns <= most_ns) chunk = LEAST_CHUNK;
     return chunk < 1 ? 1 : chunk;
 }
 
@@ -71,9 +79,15 @@ int scheduler_plan(scheduler *s, sched_item *items, int n) {
     }
     int all = s->pass_tokens - n_decode;
     int room = all;
+    if (n_decode > s->streams) {
+        s->most = s->most / 4 > LEAST_CHUNK ? s->most / 4 : LEAST_CHUNK;
+        s->streams = n_decode;
+    }
     if (n_decode > 0) {
-        s->chunk = chunk_beside_streams(s);
+        s->chunk = chunk_beside_streams(s, n_decode);
         if (s->chunk < room) room = (int)s->chunk;
+        if (room > 1 && (n_decode + room) % BY == 1) room--;
+        if (s->shared >= OWN_PASS) room = 0;
     }
     int given = room, priority = 0;
     for (int64_t below = INT64_MAX; room > 0 && next_priority(items, n, below, &priority); below = priority) room = share_out(s, items, n, priority, room);
@@ -84,12 +98,14 @@ int scheduler_plan(scheduler *s, sched_item *items, int n) {
 void scheduler_measure(scheduler *s, int n_decode, int n_prompt, uint64_t ns) {
     if (n_prompt == 0) {
         double *known = slot(s, n_decode);
-        if (n_decode > 0) *known += *known == 0 ? (double)ns : 0.2 * ((double)ns - *known);
+        if (n_decode > 0) *known += *known == 0 ? (double)ns : (s->shared > 0 ? 0.5 : 0.2) * ((double)ns - *known); /* measured seldom, it has to follow quickly */
+        s->shared = 0;
         return;
     }
     if (n_decode == 0) return; /* many tokens at once are cheaper than a few beside streams */
+    s->shared++;
     double prompt_ns = (double)ns - scheduler_decode_ns(s, n_decode);
-    const bool late = prompt_ns > (double)s->max_stall_ns;
+    const bool late = prompt_ns > scheduler_prompt_ns(s, n_decode);
     /* The short end of a prompt says little about the price of a token. */
     if (n_prompt * 2 < (int)s->chunk && !late) return;
     if (prompt_ns < 0.1 * (double)ns) prompt_ns = 0.1 * (double)ns; /* hidden behind the streams; a tenth is noise */
@@ -101,6 +117,7 @@ void scheduler_measure(scheduler *s, int n_decode, int n_prompt, uint64_t ns) {
     /* Dearer at once, cheaper slowly; and no leaps beyond what was tried. */
     s->each_ns = each > s->each_ns ? each : s->each_ns + 0.5 * (each - s->each_ns);
     s->most = 2.0 * n_prompt;
+    s->streams = n_decode;
 }
 
 static bool goes_before(const sched_waiting *a, const sched_waiting *b) {

@@ -9,12 +9,14 @@ enum { SCHED_COUNTS = 33 };
 
 typedef struct scheduler {
     int pass_tokens;       /* most tokens of one pass */
-    uint64_t max_stall_ns; /* how much longer a running stream may wait for a token because others' prompts are read */
+    uint64_t max_stall_ns; /* how long a running stream may wait for a token while others' prompts are read */
     double decode_ns[SCHED_COUNTS]; /* a pass of so many streams without prompts, lately; 0: not known. The last is for all larger numbers */
     double each_ns;        /* what one prompt token more in the next pass will cost; 0: not known */
     double seen_ns;        /* what one cost in the last */
     double most;           /* prompt tokens that a pass may grow to */
+    int streams;           /* beside so many streams that was found; beside more of them less is tried first */
     double chunk;          /* prompt tokens that fitted into the last pass beside running streams */
+    int shared;            /* passes that held streams and prompts since the last of streams alone */
     unsigned turn;
 } scheduler;
 
@@ -37,6 +39,10 @@ void scheduler_measure(scheduler *s, int n_decode, int n_prompt, uint64_t ns);
 
 /* How long a pass of so many streams takes without prompts; 0: not known. */
 double scheduler_decode_ns(const scheduler *s, int n_decode);
+
+/* How long prompts may take of a pass beside so many streams: what these leave of max_stall_ns. Streams that leave less than half of their own time leave that: they are slow because they are
+ * many, and prompts that join them would otherwise wait for minutes. */
+double scheduler_prompt_ns(const scheduler *s, int n_decode);
 
 /* One waiting sequence. */
 typedef struct sched_waiting {

@@ -47,7 +47,7 @@ static void test_shares_are_fair(void **state) {
         scheduler_plan(&s, many, N);
         for (int i = 0; i < N; i++) got[i] += many[i].share;
     }
-    for (int i = 1; i < N; i++) assert_true(got[i] > 15);
+    for (int i = 1; i < N; i++) assert_true(got[i] > 10);
 }
 
 /* A machine whose pass costs a base and so much per token; the price rises with depth, as attention does. */
@@ -56,7 +56,7 @@ static void test_chunks_keep_the_pace(void **state) {
     uint64_t seed = test_seed();
     const double limit = 100e6;
     for (int machine = 0; machine < 20; machine++) {
-        double base = 1e6 + 50e6 * rng_double(&seed), each = 5e3 * pow(100, rng_double(&seed));
+        double base = 1e6 + 30e6 * rng_double(&seed), each = 5e3 * pow(100, rng_double(&seed));
         scheduler s;
         scheduler_init(&s, 512, (uint64_t)limit);
         size_t left = 60000;
@@ -66,7 +66,7 @@ static void test_chunks_keep_the_pace(void **state) {
             scheduler_plan(&s, items, 3);
             double depth = 1 + (double)(60000 - left) / 20000;
             double ns = base + each * depth * items[1].share * (0.95 + 0.1 * rng_double(&seed));
-            late += ns - base > limit && passes > 3;
+            late += ns > limit && passes > 3;
             scheduler_measure(&s, 2, items[1].share, (uint64_t)ns);
             if (passes % 7 == 0) scheduler_measure(&s, 2, 0, (uint64_t)base);
             left -= (size_t)items[1].share;
@@ -74,12 +74,12 @@ static void test_chunks_keep_the_pace(void **state) {
         assert_int_equal(left, 0);
         assert_int_equal(late, 0);
         /* It uses the time it has: at least a third of the best possible chunk. */
-        double best = fmin(510, limit / (each * 4));
+        double best = fmin(510, (limit - base) / (each * 4));
         assert_true(60000.0 / passes > best / 3 || best < 24);
     }
 }
 
-/* However long the streams' own pass takes, and however many they are: prompts move on, and add no more than the limit, unless one token alone takes longer. */
+/* However long the streams' own pass takes, and however many they are: prompts move on, and take no more than the streams leave of the limit or half of their time, unless one token alone takes longer. */
 static void test_chunks_beside_slow_streams(void **state) {
     (void)state;
     const double limit = 100e6;
@@ -98,8 +98,8 @@ static void test_chunks_beside_slow_streams(void **state) {
                     const bool known = s.each_ns > 0; /* before that, a few tokens are tried */
                     scheduler_plan(&s, items, n + 1);
                     assert_true(items[0].share >= 1);
-                    const double added = each * ((items[0].share + 3) / 4 * 4); /* by fours */
-                    assert_true(added <= limit || items[0].share == (known ? 1 : 4));
+                    const double added = each * ((items[0].share + 3) / 4 * 4); /* by fours, which the scheduler does not know */
+                    assert_true(each * items[0].share <= fmax(limit - streams, streams / 2) || items[0].share == (known ? 1 : 4));
                     scheduler_measure(&s, n, items[0].share, (uint64_t)(streams + added));
                 }
             }

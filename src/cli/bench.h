@@ -61,6 +61,8 @@ typedef struct bench_limits {
 } bench_limits;
 /* The units that a set of kernels may use (NULL: all). Takes about a second. threads 0: one per core. */
 bool bench_limits_measure(bench_limits *l, const char *set, int threads, err *e);
+/* Reading only, once more: memory that others use too is not equally fast from minute to minute. */
+bool bench_limits_read_again(bench_limits *l, err *e);
 /* The fastest unit. */
 const bench_unit *bench_limits_best(const bench_limits *l);
 
@@ -125,7 +127,8 @@ typedef struct bench {
     /* found */
     hearth_engine *engine;
     hearth_model_info info;
-    bench_limits limits;
+    bench_limits limits;       /* what reading reached: with cases the median of reads */
+    bench_samples reads, reads_shared; /* bytes per second, taken beside every repetition */
     bench_start start;
     bench_weights weights;
     bench_memory memory;

@@ -82,7 +82,7 @@ static uint64_t shared_cache_bytes(void) {
 
 static bool measure_reading(bench_limits *l, pool *p, err *e) {
     l->shared_bytes = shared_cache_bytes();
-    size_t bytes = l->shared_bytes ? (size_t)l->shared_bytes * 4 : read_unknown;
+    size_t bytes = l->shared_bytes ? (size_t)l->shared_bytes * 16 : read_unknown;
     if (bytes < read_least) bytes = read_least;
     if (bytes > read_most) bytes = read_most;
     uint64_t memory = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);

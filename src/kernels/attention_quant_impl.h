@@ -62,8 +62,8 @@ static void att_bytes_queries(const att_queries *s, const kern_attention *a) {
 INLINE void att_pack_keys(uint8_t *dst, const uint8_t *const row[16], int blocks, int bits, size_t ahead) {
     const size_t piece = bits == 8 ? 512 : 256, bytes = bits == 8 ? 34 : 18;
     for (int b = 0; b < blocks; b++) {
-        for (size_t i = 0; i < piece / 256; i++) transpose16(dst + piece * (size_t)b + 256 * i, row, bytes * (size_t)b + 2 + 16 * i);
-        gather_halves(dst + piece * (size_t)blocks + 32 * b, row, bytes * (size_t)b);
+        gather_halves(dst + 32 * b, row, bytes * (size_t)b);
+        for (size_t i = 0; i < piece / 256; i++) transpose16(dst + 32 * (size_t)blocks + piece * (size_t)b + 256 * i, row, bytes * (size_t)b + 2 + 16 * i);
         for (size_t i = 0; ahead && i < 16 * bytes; i += 64) ask(row[0], ahead + 16 * bytes * (size_t)b + i);
     }
 }
@@ -71,8 +71,8 @@ INLINE void att_pack_keys(uint8_t *dst, const uint8_t *const row[16], int blocks
 /* As q8_0_unpack, but with the sign left as it is. */
 INLINE void att_unpack_bytes(block *o, const uint8_t *keys, int blocks, int b, int h) {
 #pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) o->w[i] = vi_load(WORD(keys + 512 * b, i));
-    o->scale = vf_half_load(keys + 512 * blocks + 32 * b + 2 * h);
+    for (int i = 0; i < 8; i++) o->w[i] = vi_load(WORD(keys + 32 * blocks + 512 * b, i));
+    o->scale = vf_half_load(keys + 32 * b + 2 * h);
 }
 
 /* Scores of `count` queries from q (a multiple of ATT_STEP) over 16 keys: score is 16 floats, row after row `ld` apart. */

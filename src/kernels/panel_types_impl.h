@@ -67,27 +67,27 @@ static const traits q8_0_traits = {.bits = 8, .offset = -1};
 INLINE void q8_0_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead) {
     for (int b = 0; b < blocks; b++) {
         size_t at = (size_t)(chunk * 8 + b) * 34;
-        pieces_pack(dst + 512 * b, row, at + 2, 2, ahead);
-        gather_halves(dst + 512 * blocks + 32 * b, row, at);
+        gather_halves(dst + 32 * b, row, at);
+        pieces_pack(dst + 32 * blocks + 512 * b, row, at + 2, 2, ahead);
     }
 }
 INLINE void q8_0_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h) {
+    o->scale = vf_half_load(chunk + 32 * b + 2 * h);
 #pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) o->w[i] = signed_weight(vi_load(WORD(chunk + 512 * b, i)));
-    o->scale = vf_half_load(chunk + 512 * blocks + 32 * b + 2 * h);
+    for (int i = 0; i < 8; i++) o->w[i] = signed_weight(vi_load(WORD(chunk + 32 * blocks + 512 * b, i)));
 }
 
 static const traits q4_0_traits = {.bits = 4, .offset = 3};
 INLINE void q4_0_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead) {
     for (int b = 0; b < blocks; b++) {
         size_t at = (size_t)(chunk * 8 + b) * 18;
-        words_pack(dst + 256 * b, row, at + 2, ahead);
-        gather_halves(dst + 256 * blocks + 32 * b, row, at);
+        gather_halves(dst + 32 * b, row, at);
+        words_pack(dst + 32 * blocks + 256 * b, row, at + 2, ahead);
     }
 }
 INLINE void q4_0_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h) {
-    nibbles_split(o->w, chunk + 256 * b, h);
-    o->scale = vf_half_load(chunk + 256 * blocks + 32 * b + 2 * h);
+    o->scale = vf_half_load(chunk + 32 * b + 2 * h);
+    nibbles_split(o->w, chunk + 32 * blocks + 256 * b, h);
 }
 
 INLINE void table_weights(vi w[8], const int8_t *values) {
@@ -109,14 +109,14 @@ static const traits mxfp4_traits = {.bits = 8, .offset = -1};
 INLINE void mxfp4_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead) {
     for (int b = 0; b < blocks; b++) {
         size_t at = (size_t)(chunk * 8 + b) * 17;
-        words_pack(dst + 256 * b, row, at + 1, ahead);
-        for (int r = 0; r < PANEL_ROWS; r++) dst[256 * blocks + 16 * b + r] = row[r][at];
+        for (int r = 0; r < PANEL_ROWS; r++) dst[16 * b + r] = row[r][at];
+        words_pack(dst + 16 * blocks + 256 * b, row, at + 1, ahead);
     }
 }
 INLINE void mxfp4_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h) {
-    nibbles_split(o->w, chunk + 256 * b, h);
+    o->scale = vf_e8m0_half_load(chunk + 16 * b + h);
+    nibbles_split(o->w, chunk + 16 * blocks + 256 * b, h);
     table_weights(o->w, mxfp4_values);
-    o->scale = vf_e8m0_half_load(chunk + 256 * blocks + 16 * b + h);
 }
 
 /* The 12 bytes that hold eight pairs of 6 bits as bytes: the first four pairs lie whole in words 1 and 2, the last four have their low bits in word 3 and their
@@ -264,13 +264,13 @@ static const traits q4_1_traits = {.bits = 4, .offset = -1, .min = true};
 INLINE void q4_1_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead) {
     for (int b = 0; b < blocks; b++) {
         size_t at = (size_t)(chunk * 8 + b) * 20;
-        words_pack(dst + 256 * b, row, at + 4, ahead);
-        gather_words(dst + 256 * blocks + 64 * b, row, at);
+        gather_words(dst + 64 * b, row, at);
+        words_pack(dst + 64 * blocks + 256 * b, row, at + 4, ahead);
     }
 }
 INLINE void q4_1_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h) {
-    nibbles_split(o->w, chunk + 256 * b, h);
-    vi d = vi_load(WORD(chunk + 256 * blocks, b));
+    nibbles_split(o->w, chunk + 64 * blocks + 256 * b, h);
+    vi d = vi_load(WORD(chunk, b));
     o->scale = vf_half_low(d);
     o->min = vf_half_high(d);
 }
@@ -304,30 +304,30 @@ static const traits q5_0_traits = {.bits = 5, .offset = 4};
 INLINE void q5_0_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead) {
     for (int b = 0; b < blocks; b++) {
         size_t at = (size_t)(chunk * 8 + b) * 22;
-        words_pack(dst + 256 * b, row, at + 6, ahead);
-        fifth_bits_pack(dst + 256 * blocks + 64 * b, row, at + 2);
-        gather_halves(dst + 320 * blocks + 32 * b, row, at);
+        gather_halves(dst + 32 * b, row, at);
+        fifth_bits_pack(dst + 32 * blocks + 64 * b, row, at + 2);
+        words_pack(dst + 96 * blocks + 256 * b, row, at + 6, ahead);
     }
 }
 INLINE void q5_0_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h) {
-    nibbles_split(o->w, chunk + 256 * b, h);
-    fifth_bits_add(o->w, chunk + 256 * blocks + 64 * b, h);
-    o->scale = vf_half_load(chunk + 320 * blocks + 32 * b + 2 * h);
+    o->scale = vf_half_load(chunk + 32 * b + 2 * h);
+    nibbles_split(o->w, chunk + 96 * blocks + 256 * b, h);
+    fifth_bits_add(o->w, chunk + 32 * blocks + 64 * b, h);
 }
 
 static const traits q5_1_traits = {.bits = 5, .offset = -1, .min = true};
 INLINE void q5_1_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead) {
     for (int b = 0; b < blocks; b++) {
         size_t at = (size_t)(chunk * 8 + b) * 24;
-        words_pack(dst + 256 * b, row, at + 8, ahead);
-        fifth_bits_pack(dst + 256 * blocks + 64 * b, row, at + 4);
-        gather_words(dst + 320 * blocks + 64 * b, row, at);
+        gather_words(dst + 64 * b, row, at);
+        fifth_bits_pack(dst + 64 * blocks + 64 * b, row, at + 4);
+        words_pack(dst + 128 * blocks + 256 * b, row, at + 8, ahead);
     }
 }
 INLINE void q5_1_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h) {
-    nibbles_split(o->w, chunk + 256 * b, h);
-    fifth_bits_add(o->w, chunk + 256 * blocks + 64 * b, h);
-    vi d = vi_load(WORD(chunk + 320 * blocks, b));
+    nibbles_split(o->w, chunk + 128 * blocks + 256 * b, h);
+    fifth_bits_add(o->w, chunk + 64 * blocks + 64 * b, h);
+    vi d = vi_load(WORD(chunk, b));
     o->scale = vf_half_low(d);
     o->min = vf_half_high(d);
 }

@@ -106,6 +106,28 @@ static void test_chunks_beside_slow_streams(void **state) {
         }
 }
 
+/* Streams that were slow when a long prompt joined and are fast now: prompts get what they leave now. And beside more streams than before, a smaller chunk is tried first. */
+static void test_streams_change(void **state) {
+    (void)state;
+    scheduler s;
+    scheduler_init(&s, 512, 100000000);
+    scheduler_measure(&s, 1, 0, 90000000);
+    sched_item items[6] = {{.left = 100000}, {.left = 1, .decoding = true}};
+    int last = 0;
+    for (int pass = 0; pass < 400; pass++) {
+        scheduler_plan(&s, items, 2);
+        if (items[0].share > 0) last = items[0].share;
+        scheduler_measure(&s, 1, items[0].share, (uint64_t)(10e6 + 0.5e6 * items[0].share));
+    }
+    assert_true(scheduler_decode_ns(&s, 1) < 15e6);
+    assert_true(last > 100 && last < 180); /* of the 180 that fill the time */
+    for (int i = 2; i < 6; i++) items[i] = (sched_item){.left = 1, .decoding = true};
+    for (int pass = 0; pass < 2; pass++) scheduler_plan(&s, items, 6); /* one of them may be the streams' own */
+    scheduler_measure(&s, 5, 0, 10000000);
+    scheduler_plan(&s, items, 6);
+    assert_true(items[0].share > 0 && items[0].share <= last / 2);
+}
+
 static void test_who_starts_next(void **state) {
     (void)state;
     sched_waiting w[4] = {{.order = 5}, {.order = 2, .agent_running = 3}, {.order = 9, .priority = 1, .held = true}, {.order = 7}};
@@ -517,7 +539,7 @@ int main(void) {
         cmocka_unit_test(test_decode_comes_first),
         cmocka_unit_test(test_shares_are_fair),
         cmocka_unit_test(test_chunks_keep_the_pace),
-        cmocka_unit_test(test_chunks_beside_slow_streams),
+        cmocka_unit_test(test_chunks_beside_slow_streams), cmocka_unit_test(test_streams_change),
         cmocka_unit_test(test_who_starts_next),
         cmocka_unit_test_setup(test_company_changes_nothing, use_exact),
         cmocka_unit_test_setup(test_little_memory, use_exact),

@@ -24,14 +24,16 @@ double scheduler_decode_ns(const scheduler *s, int n_decode) {
     return 0;
 }
 
-double scheduler_prompt_ns(const scheduler *s, int n_decode) {
+/* How long prompts may take of a pass beside so many streams: what these leave of max_stall_ns. Streams that leave less than half of their own time leave that: they are slow because they are
+ * many, and prompts that join them would otherwise wait for minutes. */
+static double prompt_limit_ns(const scheduler *s, int n_decode) {
     const double alone = scheduler_decode_ns(s, n_decode), rest = (double)s->max_stall_ns - alone, least = alone / 2;
     return rest > least ? rest : least;
 }
 
 /* Prompt tokens that a pass may hold beside running streams: prompts always move on, if only by one. */
 static double chunk_beside_streams(const scheduler *s, int n_decode) {
-    const double most_ns = scheduler_prompt_ns(s, n_decode);
+    const double most_ns = prompt_limit_ns(s, n_decode);
     double chunk = s->each_ns > 0 ? AIM * most_ns / s->each_ns : LEAST_CHUNK;
     if (chunk > s->most) chunk = s->most;
     if (chunk < LEAST_CHUNK && LEAST_CHUNK * s->each_ns <= most_ns) chunk = LEAST_CHUNK;
@@ -105,7 +107,7 @@ void scheduler_measure(scheduler *s, int n_decode, int n_prompt, uint64_t ns) {
     if (n_decode == 0) return; /* many tokens at once are cheaper than a few beside streams */
     s->shared++;
     double prompt_ns = (double)ns - scheduler_decode_ns(s, n_decode);
-    const bool late = prompt_ns > scheduler_prompt_ns(s, n_decode);
+    const bool late = prompt_ns > prompt_limit_ns(s, n_decode);
     /* The short end of a prompt says little about the price of a token. */
     if (n_prompt * 2 < (int)s->chunk && !late) return;
     if (prompt_ns < 0.1 * (double)ns) prompt_ns = 0.1 * (double)ns; /* hidden behind the streams; a tenth is noise */

@@ -40,10 +40,6 @@ void scheduler_measure(scheduler *s, int n_decode, int n_prompt, uint64_t ns);
 /* How long a pass of so many streams takes without prompts; 0: not known. */
 double scheduler_decode_ns(const scheduler *s, int n_decode);
 
-/* How long prompts may take of a pass beside so many streams: what these leave of max_stall_ns. Streams that leave less than half of their own time leave that: they are slow because they are
- * many, and prompts that join them would otherwise wait for minutes. */
-double scheduler_prompt_ns(const scheduler *s, int n_decode);
-
 /* One waiting sequence. */
 typedef struct sched_waiting {
     int priority;

@@ -48,6 +48,7 @@ INLINE vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
 INLINE vf vf_div(vf a, vf b) { return _mm256_div_ps(a, b); }
 INLINE vf vf_inverse(vf a) { return _mm256_div_ps(_mm256_set1_ps(1), a); }
 INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
+INLINE vf vf_fms(vf a, vf b, vf c) { return _mm256_fmsub_ps(a, b, c); }
 INLINE vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
 INLINE vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); }
 INLINE vf vf_where_above(vf x, float limit, vf value) {
@@ -57,6 +58,22 @@ INLINE vf vf_round(vf a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT |
 INLINE vf vf_of(vi a) { return _mm256_cvtepi32_ps(a); }
 INLINE vi vi_of(vf a) { return _mm256_cvtps_epi32(a); }
 INLINE vf vf_bits(vi a) { return _mm256_castsi256_ps(a); }
+#define KEPT(x) (void)(x) /* there are too few registers to keep constants */
+typedef struct byte_places {
+    vi third[4], top[4];
+} byte_places;
+INLINE byte_places byte_places_make(void) {
+    byte_places p;
+    for (int i = 0; i < 4; i++) {
+        const __m128i from = _mm_add_epi32(_mm_setr_epi32(0, 4, 8, 12), _mm_set1_epi32(i));
+        p.third[i] = _mm256_broadcastsi128_si256(_mm_or_si128(_mm_slli_epi32(from, 16), _mm_set1_epi32((int32_t)0x80008080)));
+        p.top[i] = _mm256_broadcastsi128_si256(_mm_or_si128(_mm_slli_epi32(from, 24), _mm_set1_epi32(0x00808080)));
+    }
+    return p;
+}
+INLINE vf one_and(const byte_places *p, vi word, int i) { return vf_bits(vi_or(_mm256_shuffle_epi8(word, p->third[i]), vi_set(0x3F000000))); }
+INLINE vf sixteenth_and(const byte_places *p, vi word, int i) { return vf_bits(vi_or(_mm256_shuffle_epi8(word, p->third[i]), vi_set(0x3D000000))); }
+INLINE vi top_byte(const byte_places *p, vi word, int i) { return _mm256_shuffle_epi8(word, p->top[i]); }
 INLINE vf vf_pair(const float *p) {
     double both;
     memcpy(&both, p, 8);

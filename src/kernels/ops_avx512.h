@@ -5,6 +5,7 @@
 
 #include <immintrin.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -49,6 +50,7 @@ INLINE vf vf_inverse(vf a) { /* of finite numbers above zero, to 2e-7: an estima
     return _mm512_mul_ps(r, _mm512_fnmadd_ps(a, r, _mm512_set1_ps(2)));
 }
 INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+INLINE vf vf_fms(vf a, vf b, vf c) { return _mm512_fmsub_ps(a, b, c); }
 INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
 INLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
 INLINE vf vf_where_above(vf x, float limit, vf value) { /* zero elsewhere, also where x is not a number */
@@ -58,6 +60,32 @@ INLINE vf vf_round(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_
 INLINE vf vf_of(vi a) { return _mm512_cvtepi32_ps(a); }
 INLINE vi vi_of(vf a) { return _mm512_cvtps_epi32(a); }
 INLINE vf vf_bits(vi a) { return _mm512_castsi512_ps(a); }
+/* The compiler keeps x in a register. A constant it would make anew for each use, in steps of the units that products need. */
+#define KEPT(x) __asm__("" : "+v"(x))
+/* Byte i of every word in another place. As the third byte of a float a byte 128 + n, n below 128, is 1 + n / 128 (one_and), or a sixteenth of that; as the highest byte of a
+ * number it is 2^24 times itself, with its sign. */
+typedef struct byte_places {
+    vi third[4], top[4], one, sixteenth;
+    __mmask64 thirds;
+} byte_places;
+INLINE byte_places byte_places_make(void) {
+    byte_places p = {.one = vi_set(0x3F000000), .sixteenth = vi_set(0x3D000000), .thirds = 0x4444444444444444};
+    __asm__("" : "+Yk"(p.thirds));
+    KEPT(p.one);
+    KEPT(p.sixteenth);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const __m128i from = _mm_add_epi32(_mm_setr_epi32(0, 4, 8, 12), _mm_set1_epi32(i));
+        p.third[i] = _mm512_broadcast_i32x4(_mm_slli_epi32(from, 16));
+        p.top[i] = _mm512_broadcast_i32x4(_mm_or_si128(_mm_slli_epi32(from, 24), _mm_set1_epi32(0x00808080)));
+        KEPT(p.third[i]);
+        KEPT(p.top[i]);
+    }
+    return p;
+}
+INLINE vf one_and(const byte_places *p, vi word, int i) { return vf_bits(_mm512_mask_shuffle_epi8(p->one, p->thirds, word, p->third[i])); }
+INLINE vf sixteenth_and(const byte_places *p, vi word, int i) { return vf_bits(_mm512_mask_shuffle_epi8(p->sixteenth, p->thirds, word, p->third[i])); }
+INLINE vi top_byte(const byte_places *p, vi word, int i) { return _mm512_shuffle_epi8(word, p->top[i]); }
 /* Two floats over and over; the even and the odd lanes of two vectors. */
 INLINE vf vf_pair(const float *p) {
     double both;
@@ -98,14 +126,31 @@ INLINE vi vi_lookup(vi table, vi index) { return _mm512_shuffle_epi8(table, inde
 INLINE vi signed_weight(vi w) { return _mm512_xor_si512(w, _mm512_set1_epi8(-128)); }
 INLINE vi signed_start(const void *minus_sum) { return _mm512_slli_epi32(vi_cast(minus_sum), 7); }
 #define DOTS_TAKE_BYTES 1 /* weights may be as large as a byte */
+INLINE vi dot4(vi sum, vi w, const int8_t *x) { /* the compiler would load x to a register first, at the cost of an instruction */
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(*(const int8_t (*)[4])x));
+    return sum;
+}
 /* Adds the products of `count` vectors of weights with the bytes of `tokens` tokens (32 bytes apart). All tokens take a step before any takes the next: each waits for its
- * own sum, and the CPU sees others to go on with. bits: of a weight; matters elsewhere. */
+ * own sum, and the CPU sees others to go on with; one alone has its sum in two halves. bits: of a weight. */
 INLINE void dots(vi *sum, const vi *w, const int8_t *x, int count, int bits, int tokens) {
-    (void)bits;
+    if (tokens == 1 && count == 8) {
+        vi half = vi_set(0);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            *sum = dot4(*sum, w[i], x + 4 * i);
+            half = dot4(half, w[4 + i], x + 16 + 4 * i);
+        }
+        *sum = vi_add(*sum, half);
+        return;
+    }
+    const bool loaded = bits == 8 && tokens == 4; /* there it is faster, by 6 % on Zen 4 */
 #pragma GCC unroll 8
     for (int i = 0; i < count; i++)
 #pragma GCC unroll 8
-        for (int t = 0; t < tokens; t++) sum[t] = _mm512_dpbusd_epi32(sum[t], w[i], vi_cast(x + 32 * t + 4 * i));
+        for (int t = 0; t < tokens; t++) {
+            const int8_t *at = x + 32 * t + 4 * i;
+            sum[t] = loaded ? _mm512_dpbusd_epi32(sum[t], w[i], vi_cast(at)) : dot4(sum[t], w[i], at);
+        }
 }
 
 /* Dot products of whole numbers of up to 15 bits (a query: QUERY_MOST at most in size) with signed bytes. query_put lays out 32 of them in 64 bytes; query_dots adds

@@ -54,6 +54,7 @@ INLINE vf vf_mul(vf a, vf b) { return vmulq_f32(a, b); }
 INLINE vf vf_div(vf a, vf b) { return vdivq_f32(a, b); }
 INLINE vf vf_inverse(vf a) { return vdivq_f32(vdupq_n_f32(1), a); }
 INLINE vf vf_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
+INLINE vf vf_fms(vf a, vf b, vf c) { return vfmaq_f32(vnegq_f32(c), a, b); }
 INLINE vf vf_max(vf a, vf b) { return vmaxq_f32(a, b); }
 INLINE vf vf_min(vf a, vf b) { return vminq_f32(a, b); }
 INLINE vf vf_where_above(vf x, float limit, vf value) {
@@ -63,6 +64,15 @@ INLINE vf vf_round(vf a) { return vrndnq_f32(a); }
 INLINE vf vf_of(vi a) { return vcvtq_f32_s32(a); }
 INLINE vi vi_of(vf a) { return vcvtnq_s32_f32(a); }
 INLINE vf vf_bits(vi a) { return vreinterpretq_f32_s32(a); }
+#define KEPT(x) (void)(x) /* the compiler does */
+typedef struct byte_places {
+    vi third, top;
+} byte_places;
+INLINE byte_places byte_places_make(void) { return (byte_places){.third = vi_set(0xFF0000), .top = vi_set((int32_t)0xFF000000)}; }
+INLINE vi third_byte(const byte_places *p, vi word, int i) { return vi_and(i < 2 ? vi_shl(word, 16 - 8 * i) : vi_shr(word, 8 * i - 16), p->third); }
+INLINE vf one_and(const byte_places *p, vi word, int i) { return vf_bits(vi_or(third_byte(p, word, i), vi_set(0x3F000000))); }
+INLINE vf sixteenth_and(const byte_places *p, vi word, int i) { return vf_bits(vi_or(third_byte(p, word, i), vi_set(0x3D000000))); }
+INLINE vi top_byte(const byte_places *p, vi word, int i) { return vi_and(vi_shl(word, 24 - 8 * i), p->top); }
 INLINE vf vf_pair(const float *p) {
     float32x2_t both = vld1_f32(p);
     return vcombine_f32(both, both);

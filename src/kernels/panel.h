@@ -3,7 +3,7 @@
  * A panel is 16 rows of a weight. A chunk is 256 columns of a panel (the last one of a row may be shorter). Within a chunk the
  * rows are interleaved by 32-bit words: word j of row r lies at (16 j + r) * 4, so that a vector holds the same word of neighbouring
  * rows, every lane sums its own row and no sum over lanes is ever needed. The bits are those of the file, in Q6_K in
- * another order, so that each block reads its own. Memory is read in one straight line: scales lie before the weights they belong to (after them, a block
+ * another order, so that each block reads its own, and in Q8_0 with the sign as products want it (signed_weight). Memory is read in one straight line: scales lie before the weights they belong to (after them, a block
  * would wait for a line that the CPU has not yet asked for; Q8_0 with one token reads 34 GB/s on a Zen 4 core, and read 28 then):
  *
  *   type           words of a chunk, in order                                                        bytes per 256 columns
@@ -12,8 +12,8 @@
  *   Q8_0           per block of 32: 16 halves; then per block 8 words of bytes                        4352
  *   Q4_0, IQ4_NL   per block of 32: 16 halves; then per block 4 words of nibbles                      2304
  *   MXFP4          per block of 32: 16 exponents; then per block 4 words of nibbles                   2176
- *   Q4_K           d and dmin, 3 words of scales, 32 words of nibbles                                 2304
- *   Q5_K           d and dmin, 3 words of scales, 8 words of fifth bits, 32 words of nibbles          2816
+ *   Q4_K           16 halves d, 16 halves dmin, 3 words of scales, 32 words of nibbles                2304
+ *   Q5_K           16 halves d, 16 halves dmin, 3 words of scales, 8 of fifth bits, 32 of nibbles     2816
  *   Q6_K           d as float, 4 words of scales, per 16 columns 3 words of 6 bits and 2 of the fourth  3392
  *   IQ4_XS         d and upper scales, lower scales, 32 words of nibbles                              2176
  *   Q4_1           per block: d and m; then per block 4 words of nibbles                               2560
@@ -25,8 +25,8 @@
  * A panel's chunks follow each other, panels are padded to 64 bytes. Rows beyond the last repeat the last.
  *
  * Activations for quantized weights are bytes with a float scale per 32 columns. Tokens are grouped in tiles of 8 (the last may be smaller,
- * w tokens); a tile has for every 32 columns w * 32 bytes, w scales, w (scale * sum), w (-sum), w (-sum of the first 16) and w (-sum of the
- * last 16). Activations for float weights are floats, a tile has for every two columns w pairs. */
+ * w tokens); a tile has for every 32 columns w * 32 bytes, w scales, w (scale * sum), w (-sum), w (-32 * sum of the first 16) and w (-32 * sum of
+ * the last 16), and for every chunk, after its columns, w totals of -(scale * sum). Activations for float weights are floats, a tile has for every two columns w pairs. */
 #ifndef KERNELS_PANEL_H
 #define KERNELS_PANEL_H
 

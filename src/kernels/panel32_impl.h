@@ -10,16 +10,22 @@ void SET(bytes_act)(void *dst, const float *x, int64_t ldx, int64_t cols, int64_
     for (int64_t t = p.t0; t < p.t1; t++) {
         int64_t tile = t / PANEL_TILE * PANEL_TILE, i = t - tile, w = min_of(PANEL_TILE, n - tile);
         uint8_t *at = (uint8_t *)dst + act_bytes(cols, tile) + act_bytes(p.c0, w);
+        float total = 0;
         for (int64_t c = p.c0; c < p.c1; c += 32, at += PANEL_ACT * w) {
             int32_t minus[2];
-            float scale = quantize32((int8_t *)at + 32 * i, x + t * ldx + c - p.c0, minus);
-            int32_t sum = minus[0] + minus[1];
-            float scaled = scale * (float)-sum;
+            const float scale = quantize32((int8_t *)at + 32 * i, x + t * ldx + c - p.c0, minus);
+            const int32_t sum = minus[0] + minus[1], halves[2] = {32 * minus[0], 32 * minus[1]};
+            const float scaled = scale * (float)-sum;
             memcpy(at + 32 * w + 4 * i, &scale, 4);
             memcpy(at + 36 * w + 4 * i, &scaled, 4);
             memcpy(at + 40 * w + 4 * i, &sum, 4);
-            memcpy(at + 44 * w + 4 * i, &minus[0], 4);
-            memcpy(at + 48 * w + 4 * i, &minus[1], 4);
+            memcpy(at + 44 * w + 4 * i, &halves[0], 4);
+            memcpy(at + 48 * w + 4 * i, &halves[1], 4);
+            total -= scaled;
+            if ((c + 32) % PANEL_CHUNK && c + 32 < cols) continue;
+            memcpy(at + PANEL_ACT * w + 4 * i, &total, 4);
+            at += sizeof total * w;
+            total = 0;
         }
     }
 }

@@ -15,12 +15,18 @@
 /* One token's activations for 32 columns, in a tile of w tokens. */
 #define ACT_SCALE(x, w, t) vf_set(((const float *)(const void *)((x) + 32 * (w)))[t])
 #define ACT_SCALED_SUM(x, w, t) vf_set(((const float *)(const void *)((x) + 36 * (w)))[t])
-#define ACT_MINUS_SUM(x, w, t, which) ((x) + (40 + 4 * (which)) * (w) + 4 * (t))
+#define ACT_MINUS_SUM(x, w, t) ((x) + 40 * (w) + 4 * (t))
+#define ACT_MINUS_32_SUM(x, w, t, half) ((x) + (44 + 4 * (half)) * (w) + 4 * (t))
+/* Of a whole chunk. */
+#define ACT_MINUS_TOTAL(x, w, t) vf_set(((const float *)(const void *)((x) + 8 * PANEL_ACT * (w)))[t])
 
-/* What the whole numbers of a token's columns start with, so that weights are as if they had their sign. which: 0: all 32, 1: the first 16, 2: the last. */
-INLINE vi sum_start(const uint8_t *x, int w, int t, int which, const traits tr) {
-    const uint8_t *minus_sum = ACT_MINUS_SUM(x, w, t, which);
+/* What the whole numbers of a token's columns start with, so that weights are as if they had their sign: of all 32, and of the first or last 16. */
+INLINE vi sum_start(const uint8_t *x, int w, int t, const traits tr) {
+    const uint8_t *minus_sum = ACT_MINUS_SUM(x, w, t);
     return tr.bits == 8 ? signed_start(minus_sum) : tr.offset < 0 ? vi_set(0) : vi_shl(vi_cast(minus_sum), tr.offset < 0 ? 0 : tr.offset);
+}
+INLINE vi half_start(const uint8_t *x, int w, int t, int half, const traits tr) {
+    return tr.offset < 0 ? vi_set(0) : vi_sar(vi_cast(ACT_MINUS_32_SUM(x, w, t, half)), 5 - (tr.offset < 0 ? 0 : tr.offset));
 }
 
 /* Adds the products of 32 columns to the sums of tokens [t0, t0 + count). */
@@ -28,7 +34,7 @@ INLINE void block_add(vf *acc, const block *o, const uint8_t *x, int w, int t0, 
     const int8_t *q = (const int8_t *)x + 32 * t0;
     vi a[TILE_STEP];
 #pragma GCC unroll 8
-    for (int t = 0; t < count; t++) a[t] = sum_start(x, w, t0 + t, 0, tr);
+    for (int t = 0; t < count; t++) a[t] = sum_start(x, w, t0 + t, tr);
     dots(a, o->w, q, 8, tr.bits, count);
 #pragma GCC unroll 8
     for (int t = 0; t < count; t++) {
@@ -43,20 +49,21 @@ INLINE void halves_add(vf *acc, const block *o, const uint8_t *x, int w, int t0,
     vi a[TILE_STEP];
     vf sum[TILE_STEP];
 #pragma GCC unroll 8
-    for (int t = 0; t < count; t++) a[t] = sum_start(x, w, t0 + t, 1, tr);
+    for (int t = 0; t < count; t++) a[t] = half_start(x, w, t0 + t, 0, tr);
     dots(a, o->w, q, 4, tr.bits, count);
 #pragma GCC unroll 8
     for (int t = 0; t < count; t++) sum[t] = vf_mul(vf_of(a[t]), o->scale);
     if (count > 1) KEEP_ORDER();
 #pragma GCC unroll 8
-    for (int t = 0; t < count; t++) a[t] = sum_start(x, w, t0 + t, 2, tr);
+    for (int t = 0; t < count; t++) a[t] = half_start(x, w, t0 + t, 1, tr);
     dots(a, o->w + 4, q + 16, 4, tr.bits, count);
 #pragma GCC unroll 8
     for (int t = 0; t < count; t++) {
         sum[t] = vf_fma(vf_of(a[t]), o->second, sum[t]);
         if (tr.min) {
-            sum[t] = vf_sub(sum[t], vf_mul(o->min, vf_of(vi_cast(ACT_MINUS_SUM(x, w, t0 + t, 1)))));
-            sum[t] = vf_sub(sum[t], vf_mul(o->second_min, vf_of(vi_cast(ACT_MINUS_SUM(x, w, t0 + t, 2)))));
+            const vf part = vf_set(1.0f / 32);
+            sum[t] = vf_sub(sum[t], vf_mul(vf_mul(o->min, part), vf_of(vi_cast(ACT_MINUS_32_SUM(x, w, t0 + t, 0)))));
+            sum[t] = vf_sub(sum[t], vf_mul(vf_mul(o->second_min, part), vf_of(vi_cast(ACT_MINUS_32_SUM(x, w, t0 + t, 1)))));
         }
         acc[t] = vf_fma(sum[t], ACT_SCALE(x, w, t0 + t), acc[t]);
     }
@@ -69,10 +76,12 @@ INLINE void columns_add(vf *acc, const block *o, const uint8_t *x, int w, int t0
 
 typedef void unpack_fn(block *o, const uint8_t *chunk, int blocks, int b, int h);
 
-/* Asks for what is read a little later; in small portions, because the CPU can wait for only so many lines at a time. */
+/* Asks for what is read a little later; in small portions, because the CPU can wait for only so many lines at a time. A line that two blocks share is asked for once
+ * where b is a constant. */
 INLINE void prefetch_block(const uint8_t *chunk, size_t bytes, int b) {
+    const size_t start = bytes * (size_t)b, end = start + bytes;
 #pragma GCC unroll 9
-    for (size_t i = 0; i < bytes; i += 64) ask(chunk, bytes * (size_t)b + i);
+    for (size_t at = __builtin_constant_p(b) ? (start + 63) / 64 * 64 : start; at < end; at += 64) ask(chunk, at);
 }
 
 /* Tokens [t0, t0 + count) of a tile of w. acc has 16 floats a token. */
@@ -87,7 +96,7 @@ INLINE void tile_part(float *acc, const uint8_t *chunk, size_t bytes, int blocks
 #pragma GCC unroll 8
             for (int b = 0; b < 8; b++) {
                 unpack(&o, chunk, 8, b, h);
-                if (h == 0 && ahead) prefetch_block(chunk + ahead, bytes, b);
+                if (h == 0 && LIKELY(ahead)) prefetch_block(chunk + ahead, bytes, b);
                 KEEP_ORDER();
                 columns_add(sum, &o, x + (size_t)b * PANEL_ACT * w, w, t0, count, tr);
                 KEEP_ORDER();
@@ -95,7 +104,7 @@ INLINE void tile_part(float *acc, const uint8_t *chunk, size_t bytes, int blocks
         } else {
             for (int b = 0; b < blocks; b++) {
                 unpack(&o, chunk, blocks, b, h);
-                if (h == 0 && ahead) prefetch_block(chunk + ahead, bytes, b);
+                if (h == 0 && LIKELY(ahead)) prefetch_block(chunk + ahead, bytes, b);
                 columns_add(sum, &o, x + (size_t)b * PANEL_ACT * w, w, t0, count, tr);
             }
         }
@@ -104,7 +113,7 @@ INLINE void tile_part(float *acc, const uint8_t *chunk, size_t bytes, int blocks
     }
 }
 
-INLINE size_t act_bytes(int64_t cols, int64_t n) { return (size_t)(cols / 32) * (size_t)n * PANEL_ACT; }
+INLINE size_t act_bytes(int64_t cols, int64_t n) { return (size_t)n * ((size_t)(cols / 32) * PANEL_ACT + (size_t)((cols + PANEL_CHUNK - 1) / PANEL_CHUNK) * sizeof(float)); }
 
 /* All types share their activations, and so must all files of a set. */
 size_t SET(bytes_act_bytes)(int64_t cols, int64_t n);
@@ -143,7 +152,7 @@ static void panel_run(const panel_type *p, float *y, int64_t ldy, const void *w,
                 }
                 for (int64_t t = 0; t < tokens; t += PANEL_TILE) {
                     const int width = (int)min_of(PANEL_TILE, tokens - t);
-                    const uint8_t *tile = x + act_bytes(cols, t) + (size_t)c * 8 * PANEL_ACT * (size_t)width;
+                    const uint8_t *tile = x + act_bytes(cols, t) + act_bytes(c * PANEL_CHUNK, width);
                     p->tile(acc + PANEL_ROWS * t, packed ? chunk : buffer, blocks, tile, width, t || !packed ? 0 : packed_ahead);
                 }
             }
@@ -162,11 +171,14 @@ static void panel_pack(const panel_type *p, uint8_t *dst, const void *src, int64
     }
 }
 
-/* The functions of one type, from its pack, unpack and traits. */
-#define PANEL_TYPE_IN(CASES, name, unpack, block_columns, block_bytes, chunk_bytes)                                                                          \
+/* The functions of one type, from its pack, unpack and traits; PANEL_FUNCTIONS: from its pack and part. */
+#define PANEL_TYPE_IN(CASES, name, block_columns, block_bytes, chunk_bytes)                                                                          \
     INLINE void name##_part(float *acc, const uint8_t *chunk, int blocks, const uint8_t *x, int w, size_t ahead, int t0, int count) {                 \
-        tile_part(acc, chunk, chunk_bytes, blocks, (block_columns) == 256, x, w, ahead, t0, count, unpack, name##_traits);                 \
+        tile_part(acc, chunk, chunk_bytes, blocks, (block_columns) == 256, x, w, ahead, t0, count, name##_unpack, name##_traits);                 \
     }                                                                                                                                      \
+    PANEL_FUNCTIONS(CASES, name, block_columns, block_bytes, chunk_bytes)
+
+#define PANEL_FUNCTIONS(CASES, name, block_columns, block_bytes, chunk_bytes)                                                             \
     static void name##_tile(float *acc, const uint8_t *chunk, int blocks, const uint8_t *x, int w, size_t ahead) {                                       \
         CASES(name##_part)                                                                                                                 \
     }                                                                                                                                      \
@@ -187,7 +199,7 @@ static void panel_pack(const panel_type *p, uint8_t *dst, const void *src, int64
         panel_pack(&name##_type, dst, src, rows, cols, r0, r1);                                                                            \
     }
 
-#define PANEL_TYPE(name, block_columns, block_bytes, chunk_bytes) PANEL_TYPE_IN(TILE_CASES, name, name##_unpack, block_columns, block_bytes, chunk_bytes)
+#define PANEL_TYPE(name, block_columns, block_bytes, chunk_bytes) PANEL_TYPE_IN(TILE_CASES, name, block_columns, block_bytes, chunk_bytes)
 
 #define PANEL_PRODUCT(name)                                                                                                                \
     {.act_bytes = SET(bytes_act_bytes), .act = SET(bytes_act), .act_step = PANEL_ACT_STEP, .rows = name##_rows, .row_step = PANEL_ROWS,                  \

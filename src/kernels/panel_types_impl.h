@@ -16,7 +16,7 @@ typedef struct block {
     vf second; /* scale of the last 16 (halved types only) */
     vf min;   /* times the sum of activations is added (types with a minimum only) */
     vf second_min; /* the same for the last 16 */
-    vf d, d_16th, minus_dmin; /* with block 0, for those that follow: factors of all scales and minima of a chunk (k_begin), */
+    vf d, minus_dmin; /* with block 0, for those that follow: factors of all scales and minima of a chunk (k_begin), */
     vi scales[2], minima[2]; /* and those, four to a word */
 } block;
 
@@ -33,6 +33,8 @@ typedef struct traits {
 
 /* Keeps the compiler from moving the loads of later blocks up to here: it would run out of registers. */
 #define KEEP_ORDER() __asm__ volatile("" ::: "memory")
+
+#define LIKELY(x) __builtin_expect((x) != 0, 1) /* else the compiler moves it out of the way, and jumps there and back */
 
 /* Asks for the line `distance` bytes after p, which may lie anywhere. It goes to the second cache: the first is too small for what is needed later, and can wait for too
  * few lines at a time. */
@@ -68,13 +70,15 @@ INLINE void q8_0_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk,
     for (int b = 0; b < blocks; b++) {
         size_t at = (size_t)(chunk * 8 + b) * 34;
         gather_halves(dst + 32 * b, row, at);
-        pieces_pack(dst + 32 * blocks + 512 * b, row, at + 2, 2, ahead);
+        uint8_t *words = dst + 32 * blocks + 512 * b;
+        pieces_pack(words, row, at + 2, 2, ahead);
+        for (int i = 0; i < 512; i += 4 * LANES) vi_store(words + i, signed_weight(vi_load(words + i)));
     }
 }
 INLINE void q8_0_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h) {
     o->scale = vf_half_load(chunk + 32 * b + 2 * h);
 #pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) o->w[i] = signed_weight(vi_load(WORD(chunk + 32 * blocks + 512 * b, i)));
+    for (int i = 0; i < 8; i++) o->w[i] = vi_load(WORD(chunk + 32 * blocks + 512 * b, i));
 }
 
 static const traits q4_0_traits = {.bits = 4, .offset = 3};
@@ -91,9 +95,9 @@ INLINE void q4_0_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h
 }
 
 INLINE void table_weights(vi w[8], const int8_t *values) {
-    const vi table = vi_table(values);
+    const vi table = signed_weight(vi_table(values));
 #pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) w[i] = signed_weight(vi_lookup(table, w[i]));
+    for (int i = 0; i < 8; i++) w[i] = vi_lookup(table, w[i]);
 }
 
 static const int8_t iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
@@ -119,14 +123,19 @@ INLINE void mxfp4_unpack(block *o, const uint8_t *chunk, int blocks, int b, int 
     table_weights(o->w, mxfp4_values);
 }
 
+INLINE void k_pack(uint8_t *dst, const uint8_t *const row[16], size_t at, int pieces, size_t ahead) {
+    pieces_pack(dst, row, at, pieces, ahead);
+    gather_halves(dst, row, at); /* d */
+    gather_halves(dst + 32, row, at + 2); /* dmin */
+}
+
 /* The 12 bytes that hold eight pairs of 6 bits as bytes: the first four pairs lie whole in words 1 and 2, the last four have their low bits in word 3 and their
  * high bits atop words 1 and 2. */
 INLINE void k_begin(block *o, const uint8_t *head, int h) {
-    const vi d = vi_load(WORD(head, 0)), scales = vi_load(WORD(head, 1)), minima = vi_load(WORD(head, 2)), low = vi_load(WORD(head, 3));
+    const vi scales = vi_load(WORD(head, 1)), minima = vi_load(WORD(head, 2)), low = vi_load(WORD(head, 3));
     const vi nibble = vi_bytes(15), six = vi_bytes(63), top = vi_bytes(48);
-    o->d = vf_half_low(d);
-    o->d_16th = vf_mul(o->d, vf_set(0.0625f));
-    o->minus_dmin = vf_sub(vf_set(0), vf_half_high(d));
+    o->d = vf_half_load(head + 2 * h);
+    o->minus_dmin = vf_sub(vf_set(0), vf_half_load(head + 32 + 2 * h));
     o->scales[0] = vi_and(scales, six);
     o->scales[1] = vi_or(vi_and(low, nibble), vi_and(vi_shr(scales, 2), top));
     o->minima[0] = vi_and(minima, six);
@@ -137,19 +146,18 @@ INLINE void k_begin(block *o, const uint8_t *head, int h) {
 INLINE vi byte_of(vi word, int i) { return i == 0 ? vi_and(word, vi_set(255)) : i == 3 ? vi_shr(word, 24) : vi_and(vi_shr(word, 8 * i), vi_set(255)); }
 
 /* Scale and minimum of block b. */
-INLINE void k_scales(block *o, vf d, int b) {
-    o->scale = vf_mul(d, vf_of(byte_of(o->scales[b / 4], b % 4)));
+INLINE void k_scales(block *o, int b) {
+    o->scale = vf_mul(o->d, vf_of(byte_of(o->scales[b / 4], b % 4)));
     o->min = vf_mul(o->minus_dmin, vf_of(byte_of(o->minima[b / 4], b % 4)));
 }
 
 static const traits q4_k_traits = {.bits = 4, .offset = -1, .min = true};
 INLINE void q4_k_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead) {
     (void)blocks;
-    pieces_pack(dst, row, (size_t)chunk * 144, 9, ahead);
+    k_pack(dst, row, (size_t)chunk * 144, 9, ahead);
 }
 /* The low nibbles of 32 bytes are one block, the high ones the next. */
-INLINE void pair_split(vi w[8], const uint8_t *words, int b, int h) {
-    const vi low = vi_bytes(15);
+INLINE void pair_split(vi w[8], const uint8_t *words, int b, int h, vi low) {
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) {
         vi x = vi_load(WORD(words, 8 * (b / 2) + i));
@@ -158,38 +166,30 @@ INLINE void pair_split(vi w[8], const uint8_t *words, int b, int h) {
 }
 INLINE void q4_k_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h) {
     (void)blocks;
-    pair_split(o->w, chunk + 256, b, h);
+    pair_split(o->w, chunk + 256, b, h, vi_bytes(15));
     if (b == 0) k_begin(o, chunk, h);
-    k_scales(o, o->d, b);
-}
-
-/* The same for products that take a weight as it is: high nibbles stay where they are and count sixteen times, which the scale makes good to the bit. */
-INLINE void q4_k_unpack_as_is(block *o, const uint8_t *chunk, int blocks, int b, int h) {
-    if (!DOTS_TAKE_BYTES || b % 2 == 0) {
-        q4_k_unpack(o, chunk, blocks, b, h);
-        return;
-    }
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) o->w[i] = vi_and(vi_load(WORD(chunk + 256, 8 * (b / 2) + i)), vi_bytes((int8_t)0xF0));
-    k_scales(o, o->d_16th, b);
+    k_scales(o, b);
 }
 
 static const traits q5_k_traits = {.bits = 5, .offset = -1, .min = true};
 INLINE void q5_k_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead) {
     (void)blocks;
-    pieces_pack(dst, row, (size_t)chunk * 176, 11, ahead);
+    k_pack(dst, row, (size_t)chunk * 176, 11, ahead);
 }
-INLINE void q5_k_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h) {
-    (void)blocks;
-    pair_split(o->w, chunk + 768, b, h);
+INLINE void q5_k_weights(vi w[8], const uint8_t *chunk, int b, int h, vi low, vi bit) {
+    pair_split(w, chunk + 768, b, h, low);
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) {
         vi fifth = vi_load(WORD(chunk + 256, i));
         fifth = b < 4 ? vi_shl(fifth, 4 - b) : vi_shr(fifth, b - 4);
-        o->w[i] = vi_or(o->w[i], vi_and(fifth, vi_bytes(16)));
+        w[i] = vi_or(w[i], vi_and(fifth, bit));
     }
+}
+INLINE void q5_k_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h) {
+    (void)blocks;
+    q5_k_weights(o->w, chunk, b, h, vi_bytes(15), vi_bytes(16));
     if (b == 0) k_begin(o, chunk, h);
-    k_scales(o, o->d, b);
+    k_scales(o, b);
 }
 
 static const traits q6_k_traits = {.bits = 6, .offset = 5, .halved = true};
@@ -224,16 +224,20 @@ INLINE void q6_k_pack(uint8_t *dst, const uint8_t *const row[16], int64_t chunk,
         for (int h = 0; h < PANEL_ROWS; h += LANES) q6_k_blocks(dst + 320 + 1536 * half, upper, nibbles, h);
     }
 }
+typedef struct q6_k_masks {
+    vi six, pair[3];
+} q6_k_masks;
+/* 16 columns. */
+INLINE void q6_k_weights(vi w[4], const uint8_t *chunk, int half, int h, const q6_k_masks *m) {
+    const uint8_t *words = chunk + 320 + 192 * half;
+    const vi x = vi_load(WORD(words, 0)), y = vi_load(WORD(words, 1)), z = vi_load(WORD(words, 2));
+    w[0] = vi_and(x, m->six), w[1] = vi_and(y, m->six), w[2] = vi_and(z, m->six);
+    w[3] = vi_or(vi_or(vi_and(vi_shr(x, 6), m->pair[0]), vi_and(vi_shr(y, 4), m->pair[1])), vi_and(vi_shr(z, 2), m->pair[2]));
+}
 INLINE void q6_k_unpack(block *o, const uint8_t *chunk, int blocks, int b, int h) {
     (void)blocks;
 #pragma GCC unroll 2
-    for (int half = 0; half < 2; half++) {
-        const uint8_t *words = chunk + 320 + 384 * b + 192 * half;
-        const vi x = vi_load(WORD(words, 0)), y = vi_load(WORD(words, 1)), z = vi_load(WORD(words, 2)), six = vi_bytes(63);
-        vi *w = o->w + 4 * half;
-        w[0] = vi_and(x, six), w[1] = vi_and(y, six), w[2] = vi_and(z, six);
-        w[3] = vi_or(vi_or(vi_and(vi_shr(x, 6), vi_bytes(3)), vi_and(vi_shr(y, 4), vi_bytes(12))), vi_and(vi_shr(z, 2), vi_bytes(48)));
-    }
+    for (int half = 0; half < 2; half++) q6_k_weights(o->w + 4 * half, chunk, 2 * b + half, h, &(q6_k_masks){vi_bytes(63), {vi_bytes(3), vi_bytes(12), vi_bytes(48)}});
     vi scales = vi_load(WORD(chunk + 64, b / 2)); /* two blocks to a word */
     vf d = vf_load((const float *)(const void *)WORD(chunk, 0));
     o->scale = vf_mul(d, vf_of(vi_sar(vi_shl(scales, b & 1 ? 8 : 24), 24)));

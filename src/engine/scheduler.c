@@ -1,15 +1,21 @@
 #include "engine/scheduler.h"
 
-/* Products take tokens by fours: the first of a new four is the dearest. Four are the first chunk, before anything was measured, and the smallest that pays. */
-enum { BY = 4, LEAST_CHUNK = BY };
-/* Passes vary; this part of the time that prompts may take is aimed at. */
-static const double AIM = 0.75;
+#include <math.h>
+
+/* Products take tokens by eights: the first of a new eight is the dearest. Four are the first chunk, before anything was measured. */
+enum { BY = 8, FIRST_CHUNK = 4 };
+/* Up to so many tokens what all of them share is not small beside what each costs. */
+enum { FEW = 16 };
+/* Then every so many passes have one token less, which tells what one costs. */
+enum { LESS = 8 };
+/* Passes vary; this part of the time that prompts may take is aimed at. The price of a few tokens is known better. (Less is no gain: while a prompt is read more slowly, streams grow longer and slower.) */
+static const double AIM = 0.75, AIM_FEW = 0.85;
 static const double MOST_GROWTH = 1.25;
 /* Beside a long prompt, every so many passes are the streams' own: what they alone take changes (weights settle, other programs come and go), and prompts get the rest. */
 enum { OWN_PASS = 32 };
 
 void scheduler_init(scheduler *s, int pass_tokens, uint64_t max_stall_ns) {
-    *s = (scheduler){.pass_tokens = pass_tokens, .max_stall_ns = max_stall_ns, .chunk = LEAST_CHUNK, .most = LEAST_CHUNK};
+    *s = (scheduler){.pass_tokens = pass_tokens, .max_stall_ns = max_stall_ns, .chunk = FIRST_CHUNK, .most = FIRST_CHUNK};
 }
 
 static double *slot(scheduler *s, int n_decode) { return &s->decode_ns[n_decode < SCHED_COUNTS ? n_decode : SCHED_COUNTS - 1]; }
@@ -24,19 +30,49 @@ double scheduler_decode_ns(const scheduler *s, int n_decode) {
     return 0;
 }
 
-/* How long prompts may take of a pass beside so many streams: what these leave of max_stall_ns. Streams that leave less than half of their own time leave that: they are slow because they are
- * many, and prompts that join them would otherwise wait for minutes. */
+/* How long prompts may take of a pass beside so many streams: what these leave of max_stall_ns. Streams that leave less than a quarter of their own time leave that: they are slow because they are
+ * many, and prompts that join them would otherwise hardly move. */
 static double prompt_limit_ns(const scheduler *s, int n_decode) {
-    const double alone = scheduler_decode_ns(s, n_decode), rest = (double)s->max_stall_ns - alone, least = alone / 2;
+    const double alone = scheduler_decode_ns(s, n_decode), rest = (double)s->max_stall_ns - alone, least = alone / 4;
     return rest > least ? rest : least;
+}
+
+/* The straight line through the last passes: n tokens add shared + n * each. What they share is most of all reading the keys and values that they look at. Passes of one size leave the line open;
+ * it then goes through zero. */
+static void price_line(const sched_price *p, double *shared, double *each) {
+    const double zero = 0.5, passes = p->passes + zero, mean = p->ns / p->n;
+    *each = (passes * p->n_ns - p->n * p->ns) / (passes * p->nn - p->n * p->n);
+    if (*each > mean) *each = mean;
+    if (*each < mean / 8) *each = mean / 8; /* noise */
+    *shared = (p->ns - *each * p->n) / p->passes;
+}
+
+static void price_learn(sched_price *p, double n, double ns, bool late) {
+    const double keep = 0.9;
+    p->dearer = 1;
+    if (late && p->passes > 0) {
+        double shared, each;
+        price_line(p, &shared, &each);
+        p->dearer = fmax(1, ns / (shared + n * each));
+    }
+    p->passes = keep * p->passes + 1;
+    p->n = keep * p->n + n;
+    p->nn = keep * p->nn + n * n;
+    p->ns = keep * p->ns + ns;
+    p->n_ns = keep * p->n_ns + n * ns;
 }
 
 /* Prompt tokens that a pass may hold beside running streams: prompts always move on, if only by one. */
 static double chunk_beside_streams(const scheduler *s, int n_decode) {
     const double most_ns = prompt_limit_ns(s, n_decode);
-    double chunk = s->each_ns > 0 ? AIM * most_ns / s->each_ns : LEAST_CHUNK;
+    double chunk = s->each_ns > 0 ? AIM * most_ns / s->each_ns : FIRST_CHUNK;
+    if (chunk < FEW && s->price.passes > 0) {
+        double shared, each;
+        price_line(&s->price, &shared, &each);
+        chunk = (AIM_FEW * most_ns / s->price.dearer - shared) / each; /* what came late may come late again */
+        if (chunk > FEW) chunk = FEW;
+    }
     if (chunk > s->most) chunk = s->most;
-    if (chunk < LEAST_CHUNK && LEAST_CHUNK * s->each_ns <= most_ns) chunk = LEAST_CHUNK;
     return chunk < 1 ? 1 : chunk;
 }
 
@@ -82,12 +118,13 @@ int scheduler_plan(scheduler *s, sched_item *items, int n) {
     int all = s->pass_tokens - n_decode;
     int room = all;
     if (n_decode > s->streams) {
-        s->most = s->most / 4 > LEAST_CHUNK ? s->most / 4 : LEAST_CHUNK;
+        s->most = s->most / 4 > FIRST_CHUNK ? s->most / 4 : FIRST_CHUNK;
         s->streams = n_decode;
     }
     if (n_decode > 0) {
         s->chunk = chunk_beside_streams(s, n_decode);
         if (s->chunk < room) room = (int)s->chunk;
+        if (room > 1 && room < FEW && s->shared % LESS == LESS - 1) room--;
         if (room > 1 && (n_decode + room) % BY == 1) room--;
         if (s->shared >= OWN_PASS) room = 0;
     }
@@ -111,7 +148,9 @@ void scheduler_measure(scheduler *s, int n_decode, int n_prompt, uint64_t ns) {
     /* The short end of a prompt says little about the price of a token. */
     if (n_prompt * 2 < (int)s->chunk && !late) return;
     if (prompt_ns < 0.1 * (double)ns) prompt_ns = 0.1 * (double)ns; /* hidden behind the streams; a tenth is noise */
-    double each = prompt_ns / (n_prompt > LEAST_CHUNK ? n_prompt : LEAST_CHUNK);
+    if (s->price.streams != n_decode) s->price = (sched_price){.streams = n_decode};
+    price_learn(&s->price, n_prompt, prompt_ns, late);
+    double each = prompt_ns / n_prompt;
     /* The further a prompt is read, the dearer its tokens become: what rose will rise again. */
     const double growth = s->seen_ns > 0 && each > s->seen_ns ? each / s->seen_ns : 1;
     s->seen_ns = each;

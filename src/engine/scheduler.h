@@ -7,11 +7,19 @@
 
 enum { SCHED_COUNTS = 33 };
 
+/* What prompt tokens added to passes beside streams lately: sums over n tokens and the time they took, of which each pass counts a tenth less than the next. */
+typedef struct sched_price {
+    double passes, n, nn, ns, n_ns;
+    double dearer; /* than expected was the last, so many times, if it was late; else 1 */
+    int streams;   /* beside so many */
+} sched_price;
+
 typedef struct scheduler {
     int pass_tokens;       /* most tokens of one pass */
     uint64_t max_stall_ns; /* how long a running stream may wait for a token while others' prompts are read */
     double decode_ns[SCHED_COUNTS]; /* a pass of so many streams without prompts, lately; 0: not known. The last is for all larger numbers */
-    double each_ns;        /* what one prompt token more in the next pass will cost; 0: not known */
+    double each_ns;        /* what a prompt token in the next pass will cost; 0: not known */
+    sched_price price;     /* of a few tokens, which share a part of it */
     double seen_ns;        /* what one cost in the last */
     double most;           /* prompt tokens that a pass may grow to */
     int streams;           /* beside so many streams that was found; beside more of them less is tried first */

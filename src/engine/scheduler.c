@@ -37,39 +37,28 @@ static double prompt_limit_ns(const scheduler *s, int n_decode) {
     return rest > least ? rest : least;
 }
 
-/* The straight line through the last passes: n tokens add shared + n * each. What they share is most of all reading the keys and values that they look at. Passes of one size leave the line open;
- * it then goes through zero. */
-static void price_line(const sched_price *p, double *shared, double *each) {
-    const double zero = 0.5, passes = p->passes + zero, mean = p->ns / p->n;
-    *each = (passes * p->n_ns - p->n * p->ns) / (passes * p->nn - p->n * p->n);
-    if (*each > mean) *each = mean;
-    if (*each < mean / 8) *each = mean / 8; /* noise */
-    *shared = (p->ns - *each * p->n) / p->passes;
-}
-
+/* What tokens share is most of all reading the keys and values that they look at. Passes of one size do not tell it from what each costs: that is then kept as it was, and at first all is each one's. */
 static void price_learn(sched_price *p, double n, double ns, bool late) {
-    const double keep = 0.9;
-    p->dearer = 1;
-    if (late && p->passes > 0) {
-        double shared, each;
-        price_line(p, &shared, &each);
-        p->dearer = fmax(1, ns / (shared + n * each));
-    }
+    const double keep = 0.9, old = 0.5; /* of the slope: weighs as much as passes whose sizes vary by that, squared */
+    const bool known = p->each > 0;
+    p->dearer = known && late ? fmax(1, ns / (p->shared + n * p->each)) : 1;
     p->passes = keep * p->passes + 1;
     p->n = keep * p->n + n;
     p->nn = keep * p->nn + n * n;
     p->ns = keep * p->ns + ns;
     p->n_ns = keep * p->n_ns + n * ns;
+    const double mean = p->ns / p->n, spread = p->nn - p->n * p->n / p->passes, together = p->n_ns - p->n * p->ns / p->passes;
+    const double each = (together + old * (known ? p->each : mean)) / (spread + old);
+    p->each = fmin(fmax(each, mean / 8), mean); /* beyond is noise */
+    p->shared = (p->ns - p->each * p->n) / p->passes;
 }
 
 /* Prompt tokens that a pass may hold beside running streams: prompts always move on, if only by one. */
 static double chunk_beside_streams(const scheduler *s, int n_decode) {
     const double most_ns = prompt_limit_ns(s, n_decode);
     double chunk = s->each_ns > 0 ? AIM * most_ns / s->each_ns : FIRST_CHUNK;
-    if (chunk < FEW && s->price.passes > 0) {
-        double shared, each;
-        price_line(&s->price, &shared, &each);
-        chunk = (AIM_FEW * most_ns / s->price.dearer - shared) / each; /* what came late may come late again */
+    if (chunk < FEW && s->price.each > 0) {
+        chunk = (AIM_FEW * most_ns / s->price.dearer - s->price.shared) / s->price.each; /* what came late may come late again */
         if (chunk > FEW) chunk = FEW;
     }
     if (chunk > s->most) chunk = s->most;
@@ -157,7 +146,7 @@ void scheduler_measure(scheduler *s, int n_decode, int n_prompt, uint64_t ns) {
     each *= growth < MOST_GROWTH ? growth : MOST_GROWTH;
     /* Dearer at once, cheaper slowly; and no leaps beyond what was tried. */
     s->each_ns = each > s->each_ns ? each : s->each_ns + 0.5 * (each - s->each_ns);
-    s->most = 2.0 * n_prompt;
+    s->most = n_prompt < FEW ? n_prompt + 2 : 2.0 * n_prompt; /* the line ends where products take another eight */
     s->streams = n_decode;
 }
 

@@ -7,9 +7,10 @@
 
 enum { SCHED_COUNTS = 33 };
 
-/* What prompt tokens added to passes beside streams lately: sums over n tokens and the time they took, of which each pass counts a tenth less than the next. */
+/* What n prompt tokens add to a pass beside streams: shared + n * each. The line through the last passes, of which each counts a tenth less than the next. */
 typedef struct sched_price {
-    double passes, n, nn, ns, n_ns;
+    double shared, each; /* nanoseconds; each 0: nothing is known */
+    double passes, n, nn, ns, n_ns; /* sums */
     double dearer; /* than expected was the last, so many times, if it was late; else 1 */
     int streams;   /* beside so many */
 } sched_price;

@@ -9,7 +9,7 @@ enum { FEW = 16 };
 /* Then every so many passes have one token less, which tells what one costs. */
 enum { LESS = 8 };
 /* Passes vary; this part of the time that prompts may take is aimed at. The price of a few tokens is known better. (Less is no gain: while a prompt is read more slowly, streams grow longer and slower.) */
-static const double AIM = 0.75, AIM_FEW = 0.85;
+static const double AIM = 0.75, AIM_FEW = 0.9;
 static const double MOST_GROWTH = 1.25;
 /* Beside a long prompt, every so many passes are the streams' own: what they alone take changes (weights settle, other programs come and go), and prompts get the rest. */
 enum { OWN_PASS = 32 };

@@ -104,7 +104,7 @@ static void test_a_few_tokens(void **state) {
             const int n = items[0].share;
             const double ns = (own + (n ? shared : 0) + each * n) * noise;
             late += ns > limit && n > 1 && passes > 3;
-            if (n) fitting += fmax(1, floor((0.85 * (limit - own) - shared) / each)); /* the rest is left for noise */
+            if (n) fitting += fmax(1, floor((0.9 * (limit - own) - shared) / each)); /* the rest is left for noise */
             scheduler_measure(&s, 4, n, (uint64_t)ns);
             left -= (size_t)n;
         }

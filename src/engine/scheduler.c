@@ -42,6 +42,7 @@ static void price_learn(sched_price *p, double n, double ns, bool late) {
     const double keep = 0.9, old = 0.5; /* of the slope: weighs as much as passes whose sizes vary by that, squared */
     const bool known = p->each > 0;
     p->dearer = known && late ? fmax(1, ns / (p->shared + n * p->each)) : 1;
+    p->last = n;
     p->passes = keep * p->passes + 1;
     p->n = keep * p->n + n;
     p->nn = keep * p->nn + n * n;
@@ -58,8 +59,8 @@ static double chunk_beside_streams(const scheduler *s, int n_decode) {
     const double most_ns = prompt_limit_ns(s, n_decode);
     double chunk = s->each_ns > 0 ? AIM * most_ns / s->each_ns : FIRST_CHUNK;
     if (chunk < FEW && s->price.each > 0) {
-        chunk = (AIM_FEW * most_ns / s->price.dearer - s->price.shared) / s->price.each; /* what came late may come late again */
-        if (chunk > FEW) chunk = FEW;
+        const double line = (AIM_FEW * most_ns / s->price.dearer - s->price.shared) / s->price.each; /* what came late may come late again */
+        chunk = fmin(fmin(line, FEW), fmax(chunk, s->price.last + 2)); /* the line ends where products take another eight: it is followed step by step */
     }
     if (chunk > s->most) chunk = s->most;
     return chunk < 1 ? 1 : chunk;
@@ -146,7 +147,7 @@ void scheduler_measure(scheduler *s, int n_decode, int n_prompt, uint64_t ns) {
     each *= growth < MOST_GROWTH ? growth : MOST_GROWTH;
     /* Dearer at once, cheaper slowly; and no leaps beyond what was tried. */
     s->each_ns = each > s->each_ns ? each : s->each_ns + 0.5 * (each - s->each_ns);
-    s->most = n_prompt < FEW ? n_prompt + 2 : 2.0 * n_prompt; /* the line ends where products take another eight */
+    s->most = 2.0 * n_prompt;
     s->streams = n_decode;
 }
 

@@ -12,6 +12,7 @@ typedef struct sched_price {
     double shared, each; /* nanoseconds; each 0: nothing is known */
     double passes, n, nn, ns, n_ns; /* sums */
     double dearer; /* than expected was the last, so many times, if it was late; else 1 */
+    double last;   /* tokens of the last */
     int streams;   /* beside so many */
 } sched_price;
 

@@ -21,16 +21,15 @@ typedef struct k_head {
     vi scales[2], minima[2]; /* four to a word, as bytes with the highest bit set */
 } k_head;
 
-/* The first four pairs lie whole in words 1 and 2, the last four have their low bits in word 3 and their high bits atop words 1 and 2. */
 INLINE k_head k_head_load(const uint8_t *head, int h) {
-    const vi scales = vi_load(WORD(head, 1)), minima = vi_load(WORD(head, 2)), low = vi_load(WORD(head, 3));
-    const vi nibble = vi_bytes(15), six = vi_bytes(63), top = vi_bytes(48), highest = vi_bytes(-128);
-    return (k_head){
-        .d = vf_mul(vf_half_load(head + 2 * h), vf_set(128)),
-        .minus_dmin = vf_mul(vf_half_load(head + 32 + 2 * h), vf_set(-128)),
-        .scales = {vi_or(vi_and(scales, six), highest), vi_or(vi_and(low, nibble), vi_or(vi_and(vi_shr(scales, 2), top), highest))},
-        .minima = {vi_or(vi_and(minima, six), highest), vi_or(vi_and(vi_shr(low, 4), nibble), vi_or(vi_and(vi_shr(minima, 2), top), highest))},
-    };
+    k_head k = {.d = vf_mul(vf_half_load(head + 2 * h), vf_set(128)), .minus_dmin = vf_mul(vf_half_load(head + 32 + 2 * h), vf_set(-128))};
+    k_six_bits(k.scales, k.minima, head, h);
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        k.scales[i] = vi_or(k.scales[i], vi_bytes(-128));
+        k.minima[i] = vi_or(k.minima[i], vi_bytes(-128));
+    }
+    return k;
 }
 
 INLINE void k_minima(vf *sum, const k_head *k, const byte_places *p, const uint8_t *x, int w, int t0, int count) {

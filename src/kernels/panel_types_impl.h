@@ -131,15 +131,19 @@ INLINE void k_pack(uint8_t *dst, const uint8_t *const row[16], size_t at, int pi
 
 /* The 12 bytes that hold eight pairs of 6 bits as bytes: the first four pairs lie whole in words 1 and 2, the last four have their low bits in word 3 and their
  * high bits atop words 1 and 2. */
-INLINE void k_begin(block *o, const uint8_t *head, int h) {
-    const vi scales = vi_load(WORD(head, 1)), minima = vi_load(WORD(head, 2)), low = vi_load(WORD(head, 3));
+INLINE void k_six_bits(vi scales[2], vi minima[2], const uint8_t *head, int h) {
+    const vi first = vi_load(WORD(head, 1)), second = vi_load(WORD(head, 2)), low = vi_load(WORD(head, 3));
     const vi nibble = vi_bytes(15), six = vi_bytes(63), top = vi_bytes(48);
+    scales[0] = vi_and(first, six);
+    scales[1] = vi_or(vi_and(low, nibble), vi_and(vi_shr(first, 2), top));
+    minima[0] = vi_and(second, six);
+    minima[1] = vi_or(vi_and(vi_shr(low, 4), nibble), vi_and(vi_shr(second, 2), top));
+}
+
+INLINE void k_begin(block *o, const uint8_t *head, int h) {
     o->d = vf_half_load(head + 2 * h);
     o->minus_dmin = vf_sub(vf_set(0), vf_half_load(head + 32 + 2 * h));
-    o->scales[0] = vi_and(scales, six);
-    o->scales[1] = vi_or(vi_and(low, nibble), vi_and(vi_shr(scales, 2), top));
-    o->minima[0] = vi_and(minima, six);
-    o->minima[1] = vi_or(vi_and(vi_shr(low, 4), nibble), vi_and(vi_shr(minima, 2), top));
+    k_six_bits(o->scales, o->minima, head, h);
 }
 
 /* Byte i of every word. */

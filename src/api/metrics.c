@@ -88,7 +88,7 @@ void route_metrics(api *a, http_request *r) {
     counter(&b, "hearth_preemptions_total", "Sequences sent back to the queue for want of memory.", s.preemptions);
     gauge(&b, "hearth_running", "Sequences computed now.", s.running);
     gauge(&b, "hearth_waiting", "Sequences that wait.", s.waiting);
-    gauge(&b, "hearth_prompt_chunk_tokens", "Prompt tokens per pass beside running streams.", s.chunk);
+    gauge(&b, "hearth_prompt_chunk_tokens", "Prompt tokens that are read at once beside running streams.", s.chunk);
     kv_lines(&b, &s, &kv);
     histogram_lines(&b, "hearth_first_token_seconds", "From request to first token.", &s.first_token);
     histogram_lines(&b, "hearth_between_tokens_seconds", "Between two tokens of a stream.", &s.between_tokens);

@@ -1,7 +1,8 @@
-/* loop.h: many conversations on one engine. A thread of its own computes pass after pass; each pass holds the next token of every running
- * stream and a piece of the prompts that joined. Requests come and go at any moment from any thread.
+/* loop.h: many conversations on one engine. A thread of its own computes pass after pass: the next token of every running stream, and of the prompts that joined a few
+ * tokens with them or many in between, some layers at a time. Requests come and go at any moment from any thread.
  *
  *   scheduler.c   what a pass computes
+ *   passes.c      computing it
  *   admit.c       who starts, steps back and leaves, within the budget for keys and values
  *   ticket.c      a request as its owner sees it: pieces of text as they are made
  *   loop.c        the thread
@@ -141,7 +142,7 @@ typedef struct loop_stats {
     uint64_t prompt_tokens, computed_tokens, completion_tokens; /* asked, computed of those, picked */
     uint64_t passes, pass_tokens, preemptions;
     int running, waiting;
-    int chunk;            /* prompt tokens per pass beside running streams, as adapted */
+    int chunk;            /* prompt tokens that are read at once beside running streams, as adapted */
     uint64_t kv_bytes, kv_budget; /* of what runs, what is shared counted once; all that may be in memory */
     uint64_t hits, misses;        /* requests that found a prefix, or none */
     uint64_t hot_tokens, warm_tokens;    /* found: in memory, on disk. Their sum is that of all cached_tokens */

@@ -1,4 +1,4 @@
-/* loop_inner.h: what loop.c, admit.c and ticket.c share. */
+/* loop_inner.h: what loop.c, passes.c, admit.c and ticket.c share. */
 #ifndef ENGINE_LOOP_INNER_H
 #define ENGINE_LOOP_INNER_H
 
@@ -32,6 +32,7 @@ typedef struct choice {
     kv_seq kv;
     bool long_context;
     bool decoding;     /* a token was picked, and kv lacks only the last one */
+    bool reading;      /* a part of its prompt is in the pass apart that is under way */
     loop_finish closing; /* why the answer has ended, when only the last token is to be computed still; else LOOP_RUNNING */
     buf told;          /* all text given out, where it is kept */
     bool end_told;
@@ -82,6 +83,19 @@ struct loop_ticket {
     choice choices[];
 };
 
+enum { MOST_RUNNING = 256 };
+
+/* A pass: its parts and whose they are, and who wants logits. */
+typedef struct loop_pass {
+    model_part parts[MOST_RUNNING];
+    choice *of[MOST_RUNNING], *pickers[MOST_RUNNING], *closers[MOST_RUNNING];
+    int n, n_pickers, n_closers, n_tokens;
+    bool under_way; /* begun, and resting now */
+    int steps;      /* computed of it */
+    uint64_t ns;    /* that took */
+    uint64_t step_ns[2]; /* what the next one and the one after it will take */
+} loop_pass;
+
 typedef struct histogram {
     _Atomic uint64_t counts[LOOP_BUCKETS + 1], sum_ns;
 } histogram;
@@ -103,7 +117,9 @@ struct loop {
     uint64_t order;
     /* the thread's */
     scheduler sched;
-    model_run run;
+    model_run run, apart_run;
+    loop_pass together, apart;
+    uint64_t told_ns;   /* when streams got their last tokens */
     float *logits;
     choice **waiting, **running;
     size_t n_queue, cap_waiting;
@@ -114,8 +130,6 @@ struct loop {
     _Atomic int running_now, chunk_now;
     histogram first_token, between_tokens, pass, total;
 };
-
-enum { MOST_RUNNING = 256 };
 
 /* admit.c, called by the thread. */
 bool admit_arrivals(loop *l);      /* waits until there is work; false when the loop ends */
@@ -128,7 +142,14 @@ void admit_unqueue(loop *l, size_t i);
 uint64_t admit_running_bytes(const loop *l);
 bool admit_wants_long(const loop *l, size_t n_tokens);
 
+/* passes.c, called by the thread. */
+void passes_together(loop *l);     /* the next token of every running stream, and what is read of prompts together with them */
+void passes_apart(loop *l);        /* what is read of prompts apart from them, as much as there is time for */
+void passes_give_up(loop *l);      /* what was computed of a pass apart is forgotten */
+
 /* loop.c */
+void loop_finish_answer(loop *l, choice *c, loop_finish why);
+void loop_fail(loop *l, choice *c, const err *e);
 void loop_remove_running(loop *l, choice *c);
 void loop_leave(loop *l, choice *c); /* the sequence is done, well or not */
 

@@ -8,27 +8,42 @@ enum { BY = 8, FIRST_CHUNK = 4 };
 enum { FEW = 16 };
 /* Then every so many passes have one token less, which tells what one costs. */
 enum { LESS = 8 };
-/* Passes vary; this part of the time that prompts may take is aimed at. The price of a few tokens is known better. (Less is no gain: while a prompt is read more slowly, streams grow longer and slower.) */
-static const double AIM = 0.75, AIM_FEW = 0.9;
+/* Passes vary: left for that are so many times what they are off what was expected, and at least this part of max_stall_ns. */
+static const double OFF_TIMES = 3, LEAST_SPARE = 0.03;
+/* Of the time that many tokens may take beside streams, whose price is known less well, this part is aimed at. */
+static const double AIM = 0.75;
 static const double MOST_GROWTH = 1.25;
 /* Beside a long prompt, every so many passes are the streams' own: what they alone take changes (weights settle, other programs come and go), and prompts get the rest. */
 enum { OWN_PASS = 32 };
 
-void scheduler_init(scheduler *s, int pass_tokens, uint64_t max_stall_ns) {
-    *s = (scheduler){.pass_tokens = pass_tokens, .max_stall_ns = max_stall_ns, .chunk = FIRST_CHUNK, .most = FIRST_CHUNK};
+/* Apart: a pass holds a multiple of so many tokens, and at least LEAST_MANY, unless there are fewer. */
+enum { BY_MANY = 16, LEAST_MANY = 32 };
+/* It may take so long without its rests: who arrives when it has begun waits for its end, and what was computed of it is lost when one of its requests is cancelled. */
+static const double LONGEST_NS = 0.5e9;
+/* So many of its steps must fit between two passes of streams, at least. */
+enum { STEPS_AT_ONCE = 2 };
+/* Streams that take nearly all of max_stall_ns leave this part of their own time. */
+static const double LEAST_REST = 0.125;
+/* Prompts are read apart where a token costs less than this part of what it costs together with streams, by at least so many passes, and where more than FEW are left. */
+static const double APART_PAYS = 0.75;
+enum { APART_AFTER = 3 };
+
+void scheduler_init(scheduler *s, int pass_tokens, int steps, uint64_t max_stall_ns) {
+    *s = (scheduler){.pass_tokens = pass_tokens, .steps = steps, .max_stall_ns = max_stall_ns, .chunk = FIRST_CHUNK, .most = FIRST_CHUNK};
 }
 
-static double *slot(scheduler *s, int n_decode) { return &s->decode_ns[n_decode < SCHED_COUNTS ? n_decode : SCHED_COUNTS - 1]; }
+static double spare_ns(const scheduler *s, double off) { return fmax(OFF_TIMES * off, LEAST_SPARE * (double)s->max_stall_ns); }
 
-double scheduler_decode_ns(const scheduler *s, int n_decode) {
-    if (n_decode == 0) return 0;
+static sched_time decode_time(const scheduler *s, int n_decode) {
     const int n = n_decode < SCHED_COUNTS ? n_decode : SCHED_COUNTS - 1;
     for (int i = n; i > 0; i--)
-        if (s->decode_ns[i] > 0) return s->decode_ns[i];
+        if (s->decode[i].mean > 0) return s->decode[i];
     for (int i = n; i < SCHED_COUNTS; i++)
-        if (s->decode_ns[i] > 0) return s->decode_ns[i];
-    return 0;
+        if (s->decode[i].mean > 0) return s->decode[i];
+    return (sched_time){0};
 }
+
+double scheduler_decode_ns(const scheduler *s, int n_decode) { return n_decode ? decode_time(s, n_decode).mean : 0; }
 
 /* How long prompts may take of a pass beside so many streams: what these leave of max_stall_ns. Streams that leave less than a quarter of their own time leave that: they are slow because they are
  * many, and prompts that join them would otherwise hardly move. */
@@ -38,11 +53,12 @@ static double prompt_limit_ns(const scheduler *s, int n_decode) {
 }
 
 /* What tokens share is most of all reading the keys and values that they look at. Passes of one size do not tell it from what each costs: that is then kept as it was, and at first all is each one's. */
-static void price_learn(sched_price *p, double n, double ns, bool late) {
+static void price_learn(sched_price *p, double n, double ns) {
     const double keep = 0.9, old = 0.5; /* of the slope: weighs as much as passes whose sizes vary by that, squared */
     const bool known = p->each > 0;
-    p->dearer = known && late ? fmax(1, ns / (p->shared + n * p->each)) : 1;
+    if (known) p->off += 0.2 * (fabs(ns - p->shared - n * p->each) - p->off);
     p->last = n;
+    p->seen++;
     p->passes = keep * p->passes + 1;
     p->n = keep * p->n + n;
     p->nn = keep * p->nn + n * n;
@@ -59,7 +75,7 @@ static double chunk_beside_streams(const scheduler *s, int n_decode) {
     const double most_ns = prompt_limit_ns(s, n_decode);
     double chunk = s->each_ns > 0 ? AIM * most_ns / s->each_ns : FIRST_CHUNK;
     if (chunk < FEW && s->price.each > 0) {
-        const double line = (AIM_FEW * most_ns / s->price.dearer - s->price.shared) / s->price.each; /* what came late may come late again */
+        const double line = (most_ns - spare_ns(s, s->price.off) - s->price.shared) / s->price.each;
         chunk = fmin(fmin(line, FEW), fmax(chunk, s->price.last + 2)); /* the line ends where products take another eight: it is followed step by step */
     }
     if (chunk > s->most) chunk = s->most;
@@ -99,47 +115,114 @@ static int share_out(const scheduler *s, sched_item *items, int n, int priority,
     return room;
 }
 
-int scheduler_plan(scheduler *s, sched_item *items, int n) {
+/* Shares room among all prompts; returns how much of it they take. */
+static int share_all(scheduler *s, sched_item *items, int n, int room) {
+    const int all = room;
+    int priority = 0;
+    for (int64_t below = INT64_MAX; room > 0 && next_priority(items, n, below, &priority); below = priority) room = share_out(s, items, n, priority, room);
+    s->turn++;
+    return all - room;
+}
+
+static int count_streams(const sched_item *items, int n) {
     int n_decode = 0;
-    for (int i = 0; i < n; i++) {
-        items[i].share = items[i].decoding ? 1 : 0;
-        n_decode += items[i].decoding;
+    for (int i = 0; i < n; i++) n_decode += items[i].decoding;
+    return n_decode;
+}
+
+static bool is_reading(const sched_item *items, int n) {
+    for (int i = 0; i < n; i++)
+        if (items[i].reading) return true;
+    return false;
+}
+
+static double many_ns(const scheduler *s, int n) { return s->many.shared + n * s->many.each; }
+
+/* How many tokens a pass apart from so many streams should hold: with which most are read in a rest, where a step that does not fit is not begun. */
+static int chunk_apart(const scheduler *s, int n_decode) {
+    const double rest = (double)scheduler_rest_ns(s, n_decode);
+    double most = 0;
+    int best = LEAST_MANY;
+    for (int n = LEAST_MANY; n <= s->pass_tokens && many_ns(s, n) < LONGEST_NS; n += BY_MANY) {
+        const double steps = rest * s->steps / many_ns(s, n), fit = steps < s->steps ? floor(steps) : steps; /* after the last one the next pass begins */
+        if (fit < STEPS_AT_ONCE) break;
+        if (fit * n <= most) continue;
+        most = fit * n;
+        best = n;
     }
-    int all = s->pass_tokens - n_decode;
-    int room = all;
+    return best < s->pass_tokens ? best : s->pass_tokens;
+}
+
+/* How many tokens of the prompts are to be read apart from so many streams next; 0: they are read together. */
+static int wants_apart(const scheduler *s, const sched_item *items, int n, int n_decode) {
+    const sched_price *p = &s->price;
+    if (n_decode == 0 || s->many.seen == 0 || p->streams != n_decode || p->seen < APART_AFTER) return 0;
+    size_t left = 0;
+    for (int i = 0; i < n; i++) left += items[i].decoding ? 0 : items[i].left;
+    int chunk = chunk_apart(s, n_decode);
+    if (left < (size_t)chunk) chunk = (int)left;
+    return chunk > FEW && many_ns(s, chunk) / chunk < APART_PAYS * p->ns / p->n ? chunk : 0;
+}
+
+int scheduler_plan(scheduler *s, sched_item *items, int n) {
+    const int n_decode = count_streams(items, n);
+    for (int i = 0; i < n; i++) items[i].share = items[i].decoding ? 1 : 0;
+    if (is_reading(items, n)) return n_decode;
+    int room = s->pass_tokens - n_decode;
     if (n_decode > s->streams) {
         s->most = s->most / 4 > FIRST_CHUNK ? s->most / 4 : FIRST_CHUNK;
         s->streams = n_decode;
     }
     if (n_decode > 0) {
+        const bool had_time = s->was_apart;
+        s->was_apart = false;
+        if (had_time || wants_apart(s, items, n, n_decode)) return n_decode;
         s->chunk = chunk_beside_streams(s, n_decode);
         if (s->chunk < room) room = (int)s->chunk;
         if (room > 1 && room < FEW && s->shared % LESS == LESS - 1) room--;
         if (room > 1 && (n_decode + room) % BY == 1) room--;
         if (s->shared >= OWN_PASS) room = 0;
     }
-    int given = room, priority = 0;
-    for (int64_t below = INT64_MAX; room > 0 && next_priority(items, n, below, &priority); below = priority) room = share_out(s, items, n, priority, room);
-    s->turn++;
-    return n_decode + given - room;
+    return n_decode + share_all(s, items, n, room);
 }
 
-void scheduler_measure(scheduler *s, int n_decode, int n_prompt, uint64_t ns) {
-    if (n_prompt == 0) {
-        double *known = slot(s, n_decode);
-        if (n_decode > 0) *known += *known == 0 ? (double)ns : (s->shared > 0 ? 0.5 : 0.2) * ((double)ns - *known); /* measured seldom, it has to follow quickly */
-        s->shared = 0;
-        return;
-    }
-    if (n_decode == 0) return; /* many tokens at once are cheaper than a few beside streams */
+/* ---- apart ---- */
+
+uint64_t scheduler_rest_ns(const scheduler *s, int n_decode) {
+    const sched_time t = decode_time(s, n_decode);
+    return (uint64_t)fmax((double)s->max_stall_ns - t.mean - spare_ns(s, t.off), LEAST_REST * t.mean);
+}
+
+uint64_t scheduler_step_ns(const scheduler *s, int n) { return (uint64_t)(many_ns(s, n) / s->steps); }
+
+int scheduler_plan_apart(scheduler *s, sched_item *items, int n) {
+    const int n_decode = count_streams(items, n), chunk = is_reading(items, n) ? 0 : wants_apart(s, items, n, n_decode);
+    for (int i = 0; i < n; i++) items[i].share = 0;
+    if (chunk == 0) return 0;
+    s->chunk = chunk;
+    s->was_apart = true;
+    return share_all(s, items, n, chunk);
+}
+
+/* ---- learning ---- */
+
+static void measure_streams(scheduler *s, int n, double ns) {
+    sched_time *t = &s->decode[n < SCHED_COUNTS ? n : SCHED_COUNTS - 1];
+    const double off = ns - t->mean, part = s->shared > 0 ? 0.5 : 0.2; /* measured seldom, it has to follow quickly */
+    if (t->mean == 0) *t = (sched_time){.mean = ns, .off = ns / 16}; /* how much it varies is not known */
+    else *t = (sched_time){.mean = t->mean + part * off, .off = t->off + part * (fabs(off) - t->off)};
+    s->shared = 0;
+}
+
+static void measure_beside(scheduler *s, int n_decode, int n_prompt, double ns) {
     s->shared++;
-    double prompt_ns = (double)ns - scheduler_decode_ns(s, n_decode);
+    double prompt_ns = ns - scheduler_decode_ns(s, n_decode);
     const bool late = prompt_ns > prompt_limit_ns(s, n_decode);
     /* The short end of a prompt says little about the price of a token. */
     if (n_prompt * 2 < (int)s->chunk && !late) return;
-    if (prompt_ns < 0.1 * (double)ns) prompt_ns = 0.1 * (double)ns; /* hidden behind the streams; a tenth is noise */
+    if (prompt_ns < 0.1 * ns) prompt_ns = 0.1 * ns; /* hidden behind the streams; a tenth is noise */
     if (s->price.streams != n_decode) s->price = (sched_price){.streams = n_decode};
-    price_learn(&s->price, n_prompt, prompt_ns, late);
+    price_learn(&s->price, n_prompt, prompt_ns);
     double each = prompt_ns / n_prompt;
     /* The further a prompt is read, the dearer its tokens become: what rose will rise again. */
     const double growth = s->seen_ns > 0 && each > s->seen_ns ? each / s->seen_ns : 1;
@@ -149,6 +232,12 @@ void scheduler_measure(scheduler *s, int n_decode, int n_prompt, uint64_t ns) {
     s->each_ns = each > s->each_ns ? each : s->each_ns + 0.5 * (each - s->each_ns);
     s->most = 2.0 * n_prompt;
     s->streams = n_decode;
+}
+
+void scheduler_measure(scheduler *s, int n_decode, int n_prompt, uint64_t ns) {
+    if (n_prompt == 0) measure_streams(s, n_decode, (double)ns);
+    else if (n_decode == 0) price_learn(&s->many, n_prompt, (double)ns);
+    else measure_beside(s, n_decode, n_prompt, (double)ns);
 }
 
 static bool goes_before(const sched_waiting *a, const sched_waiting *b) {

@@ -41,8 +41,8 @@ bool trace_close(trace *t, err *e) {
     return ok;
 }
 
-void trace_begin(trace *t, int pass_tokens, uint64_t max_stall_ns) {
-    if (t) buf_addf(&t->text, &t->problem, "hearth-trace 1 %d %" PRIu64 "\n", pass_tokens, max_stall_ns);
+void trace_begin(trace *t, int pass_tokens, int steps, uint64_t max_stall_ns) {
+    if (t) buf_addf(&t->text, &t->problem, "hearth-trace 2 %d %d %" PRIu64 "\n", pass_tokens, steps, max_stall_ns);
 }
 
 void trace_arrive(trace *t, uint64_t order, uint64_t time, size_t tokens, int priority, uint64_t owner) {
@@ -56,12 +56,26 @@ void trace_start(trace *t, uint64_t order, uint64_t time, size_t tokens, size_t 
     buf_addc(&t->text, '\n', &t->problem);
 }
 
-void trace_pass(trace *t, uint64_t time, uint64_t duration, const uint64_t *orders, const int *shares, int n) {
-    if (!t) return;
-    buf_addf(&t->text, &t->problem, "pass %" PRIu64 " %" PRIu64, time, duration);
+static void add_shares(trace *t, const uint64_t *orders, const int *shares, int n) {
     for (int i = 0; i < n; i++) buf_addf(&t->text, &t->problem, " %" PRIu64 " %d", orders[i], shares[i]);
     buf_addc(&t->text, '\n', &t->problem);
     write_out(t, PIECE);
+}
+
+void trace_pass(trace *t, uint64_t time, uint64_t duration, const uint64_t *orders, const int *shares, int n) {
+    if (!t) return;
+    buf_addf(&t->text, &t->problem, "pass %" PRIu64 " %" PRIu64, time, duration);
+    add_shares(t, orders, shares, n);
+}
+
+void trace_apart(trace *t, const uint64_t *orders, const int *shares, int n) {
+    if (!t) return;
+    buf_adds(&t->text, "apart", &t->problem);
+    add_shares(t, orders, shares, n);
+}
+
+void trace_piece(trace *t, uint64_t time, uint64_t duration, int left, uint64_t rest) {
+    if (t) buf_addf(&t->text, &t->problem, "piece %" PRIu64 " %" PRIu64 " %d %" PRIu64 "\n", time, duration, left, rest);
 }
 
 void trace_changed(trace *t, trace_change what, uint64_t order) {

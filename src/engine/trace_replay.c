@@ -11,6 +11,7 @@ typedef struct sequence {
     uint64_t order, owner;
     size_t tokens, left;
     int priority;
+    int share; /* of the pass of prompts that is under way */
     bool decoding, started, held;
 } sequence;
 
@@ -21,6 +22,8 @@ typedef struct replay {
     size_t n_waiting, cap_waiting;
     sequence running[MOST_RUNNING];
     int n_running;
+    bool reading;         /* a pass of prompts is under way ... */
+    uint64_t reading_ns;  /* ... and took so long */
     uint64_t line, first_time, last_time;
     trace_report *report;
     err *e;
@@ -66,7 +69,14 @@ static void remove_waiting(replay *r, sequence *s) {
     r->n_waiting--;
 }
 
+static void give_up(replay *r) {
+    for (int i = 0; i < r->n_running; i++) r->running[i].share = 0;
+    r->reading = false;
+    r->reading_ns = 0;
+}
+
 static void remove_running(replay *r, sequence *s) {
+    if (s->share) give_up(r);
     memmove(s, s + 1, (size_t)(r->running + r->n_running - s - 1) * sizeof *s);
     r->n_running--;
 }
@@ -74,8 +84,8 @@ static void remove_running(replay *r, sequence *s) {
 /* ---- events: n numbers each ---- */
 
 static bool on_begin(replay *r, const int64_t *v, size_t n) {
-    if (n != 3 || v[0] != 1 || v[1] < 1 || v[1] > 1 << 20 || v[2] < 0 || r->n_running || r->n_waiting) return unsound(r, "it does not begin a trace of version 1");
-    scheduler_init(&r->sched, (int)v[1], (uint64_t)v[2]);
+    if (n != 4 || v[0] != 2 || v[1] < 1 || v[1] > 1 << 20 || v[2] < 1 || v[2] > 1 << 20 || v[3] < 0 || r->n_running || r->n_waiting) return unsound(r, "it does not begin a trace of version 2");
+    scheduler_init(&r->sched, (int)v[1], (int)v[2], (uint64_t)v[3]);
     r->begun = true;
     return true;
 }
@@ -121,47 +131,106 @@ static bool on_start(replay *r, const int64_t *v, size_t n) {
     now.tokens = (size_t)v[2];
     now.left = (size_t)(v[2] - v[3]);
     now.decoding = false;
+    now.share = 0;
     remove_waiting(r, s);
     r->running[r->n_running++] = now;
     return true;
 }
 
-/* What the recorded pass gave a sequence. */
-static int recorded_share(const int64_t *v, size_t n, uint64_t order) {
-    for (size_t i = 2; i + 1 < n; i += 2)
-        if ((uint64_t)v[i] == order) return (int)v[i + 1];
+/* So many of its tokens were computed; after the last one another is picked. */
+static void advance(sequence *s, int n) {
+    s->left -= (size_t)n;
+    if (n == 0 || s->left > 0) return;
+    s->left = 1;
+    s->tokens++;
+    s->decoding = true;
+}
+
+static int n_streams(const replay *r) {
+    int n = 0;
+    for (int i = 0; i < r->n_running; i++) n += r->running[i].decoding;
+    return n;
+}
+
+static void list_items(const replay *r, sched_item *items) {
+    for (int i = 0; i < r->n_running; i++) {
+        const sequence *s = &r->running[i];
+        items[i] = (sched_item){.left = s->left, .decoding = s->decoding, .reading = s->share > 0, .priority = s->priority};
+    }
+}
+
+/* What the record gave a sequence. */
+static int64_t recorded_share(const int64_t *v, size_t n, uint64_t order) {
+    for (size_t i = 0; i + 1 < n; i += 2)
+        if ((uint64_t)v[i] == order) return v[i + 1];
     return 0;
+}
+
+/* Takes the recorded shares over, and compares them with those that were decided now: it goes on with what happened, so that one difference does not make all that follows differ. */
+static bool take_shares(replay *r, const int64_t *v, size_t n, const sched_item *items, int *shares) {
+    bool same = true;
+    for (int i = 0; i < r->n_running; i++) {
+        const sequence *s = &r->running[i];
+        const int64_t share = recorded_share(v, n, s->order);
+        same &= share == items[i].share;
+        if (share < 0 || (uint64_t)share > s->left || share > r->sched.pass_tokens || (share > 0 && s->share > 0)) return unsound(r, "more is computed than there is");
+        shares[i] = (int)share;
+    }
+    if (!same) differs(r);
+    return true;
 }
 
 static bool on_pass(replay *r, const int64_t *v, size_t n) {
     sched_item items[MOST_RUNNING];
-    int n_decode = 0, n_prompt = 0;
-    bool same = true;
-    if (n < 2 || n % 2 || r->n_running == 0 || r->n_running > r->sched.pass_tokens) return unsound(r, "nothing can be computed so");
-    for (int i = 0; i < r->n_running; i++) {
-        const sequence *s = &r->running[i];
-        items[i] = (sched_item){.left = s->left, .decoding = s->decoding, .priority = s->priority};
-    }
+    int shares[MOST_RUNNING], n_decode = 0, n_prompt = 0;
+    if (n < 2 || n % 2 || v[1] < 0 || r->n_running == 0 || r->n_running > r->sched.pass_tokens) return unsound(r, "nothing can be computed so");
+    list_items(r, items);
     scheduler_plan(&r->sched, items, r->n_running);
-    /* It goes on with what happened, so that one difference does not make all that follows differ. */
+    if (!take_shares(r, v + 2, n - 2, items, shares)) return false;
     for (int i = 0; i < r->n_running; i++) {
         sequence *s = &r->running[i];
-        int share = recorded_share(v, n, s->order);
-        same &= share == items[i].share;
-        if (share < 0 || (size_t)share > s->left) return unsound(r, "more is computed than there is");
-        *(s->decoding ? &n_decode : &n_prompt) += share;
-        if (v[1] == 0) continue;
-        s->left -= (size_t)share;
-        if (s->left > 0) continue;
-        s->left = 1; /* a token was picked */
-        s->tokens++;
-        s->decoding = true;
+        *(s->decoding ? &n_decode : &n_prompt) += shares[i];
+        if (v[1] > 0) advance(s, shares[i]);
     }
-    if (!same) differs(r);
     pass_time(r, (uint64_t)v[0]);
     if (v[1] > 0) scheduler_measure(&r->sched, n_decode, n_prompt, (uint64_t)v[1]);
     r->report->passes++;
     r->report->tokens += (uint64_t)(n_decode + n_prompt);
+    return true;
+}
+
+static bool on_apart(replay *r, const int64_t *v, size_t n) {
+    sched_item items[MOST_RUNNING];
+    int shares[MOST_RUNNING];
+    if (n < 2 || n % 2 || r->reading || r->n_running > r->sched.pass_tokens) return unsound(r, "nothing can be computed so");
+    list_items(r, items);
+    scheduler_plan_apart(&r->sched, items, r->n_running);
+    if (!take_shares(r, v, n, items, shares)) return false;
+    for (int i = 0; i < r->n_running; i++) {
+        if (shares[i] > 0 && r->running[i].decoding) return unsound(r, "a running stream is no prompt");
+        r->running[i].share = shares[i];
+    }
+    r->reading = true;
+    r->reading_ns = 0;
+    return true;
+}
+
+static bool on_piece(replay *r, const int64_t *v, size_t n) {
+    if (n != 4 || !r->reading || v[1] < 0 || v[2] < 0 || v[2] >= r->sched.steps) return unsound(r, "nothing can be computed so");
+    const int streams = n_streams(r);
+    if ((uint64_t)v[3] != (streams ? scheduler_rest_ns(&r->sched, streams) : 0)) differs(r);
+    pass_time(r, (uint64_t)v[0]);
+    r->reading_ns += (uint64_t)v[1];
+    if (v[1] > 0 && v[2] > 0) return true;
+    int tokens = 0;
+    for (int i = 0; v[1] > 0 && i < r->n_running; i++) {
+        tokens += r->running[i].share;
+        advance(&r->running[i], r->running[i].share);
+    }
+    if (tokens) scheduler_measure(&r->sched, 0, tokens, r->reading_ns);
+    give_up(r);
+    r->report->passes++;
+    r->report->tokens += (uint64_t)tokens;
     return true;
 }
 
@@ -216,7 +285,7 @@ static bool on_line(replay *r, const char *line, const char *end) {
     static const struct {
         const char *word;
         bool (*run)(replay *r, const int64_t *v, size_t n);
-    } events[] = {{"hearth-trace", on_begin}, {"arrive", on_arrive}, {"start", on_start}, {"pass", on_pass}, {"again", on_again}, {"back", on_back}, {"end", on_end}};
+    } events[] = {{"hearth-trace", on_begin}, {"arrive", on_arrive}, {"start", on_start}, {"pass", on_pass}, {"apart", on_apart}, {"piece", on_piece}, {"again", on_again}, {"back", on_back}, {"end", on_end}};
     int64_t numbers[MOST_NUMBERS];
     size_t n, len = 0;
     while (line + len < end && line[len] != ' ') len++;

@@ -1,5 +1,6 @@
 /* forward.c: the forward pass, top to bottom. A pass computes n tokens of one or several conversations: shapes in comments are
- * [tokens][width], row-major. Every step treats each token on its own, so results do not depend on how texts are cut into passes. */
+ * [tokens][width], row-major. Every part treats each token on its own, so results do not depend on how texts are cut into passes. After
+ * each part of a layer it can rest while other passes are computed. */
 #include <math.h>
 #include <string.h>
 
@@ -22,13 +23,14 @@ typedef struct tile {
     int first, n;
 } tile;
 
-typedef struct pass {
+typedef struct model_pass {
     const model *m;
     const model_params *p;
     model_run *run;
     const model_part *parts;
     int n_parts;
     int n;           /* tokens of all parts */
+    int step;        /* the next one */
     err *e;
 
     /* the layer being computed */
@@ -445,7 +447,7 @@ static void after_feed_forward(void *context, int64_t t, int thread) {
     if (s->index + 1 < s->p->n_layers) norm_token(s, t, s->l[1].attn_norm);
 }
 
-static bool layer(pass *s, int index) {
+static bool attention_part(pass *s, int index) {
     s->index = index;
     s->l = &s->m->layers[index];
     s->lp = &s->p->layers[index];
@@ -455,6 +457,10 @@ static bool layer(pass *s, int index) {
     int64_t width = (int64_t)s->lp->n_heads * s->p->v_dim;
     if (!multiply(s, &s->l->out, s->attn, width, s->h, s->p->n_embd)) return false;
     for_tokens(s, after_attention);
+    return true;
+}
+
+static bool feed_forward_part(pass *s) {
     if (!feed_forward(s)) return false;
     for_tokens(s, after_feed_forward);
     return true;
@@ -489,22 +495,39 @@ static bool check_tokens(const model *m, const model_part *part, err *e) {
     return true;
 }
 
-bool model_forward(const model *m, model_run *r, const model_part *parts, int n_parts, float *logits, err *e) {
-    pass s = {.m = m, .p = &m->params, .run = r, .parts = parts, .n_parts = n_parts, .e = e};
+bool model_begin(const model *m, model_run *r, const model_part *parts, int n_parts, err *e) {
+    if (!r->pass && !(r->pass = mem_alloc(1, sizeof *r->pass, e))) return false;
+    pass *s = r->pass;
+    *s = (pass){.m = m, .p = &m->params, .run = r, .parts = parts, .n_parts = n_parts, .e = e};
     r->waited_ns = 0;
     for (int i = 0; i < n_parts; i++) {
         const bool arriving = parts[i].kv->arriving; /* a block that is to be copied must be there as a whole */
         const uint64_t start = arriving ? clock_ns() : 0;
         if (!check_tokens(m, &parts[i], e) || !kv_seq_reserve(parts[i].kv, (size_t)parts[i].n, e)) return false;
         if (arriving) r->waited_ns += clock_ns() - start;
-        s.n += parts[i].n;
+        s->n += parts[i].n;
     }
-    if (!make_buffers(&s)) return false;
-    place_tokens(&s);
-    for_tokens(&s, embed_token);
-    for (int i = 0; i < m->params.n_layers; i++)
-        if (!layer(&s, i)) return false;
-    if (!write_logits(&s, logits)) return false;
-    for (int i = 0; i < n_parts; i++) parts[i].kv->length += (size_t)parts[i].n;
+    if (!make_buffers(s)) return false;
+    place_tokens(s);
+    for_tokens(s, embed_token);
     return true;
+}
+
+int model_steps(const model *m) { return 2 * m->params.n_layers + 1; }
+
+bool model_step(model_run *r, float *logits, bool *done, err *e) {
+    pass *s = r->pass;
+    const int step = s->step++;
+    s->e = e;
+    *done = step == 2 * s->p->n_layers;
+    if (!*done) return step % 2 ? feed_forward_part(s) : attention_part(s, step / 2);
+    if (!write_logits(s, logits)) return false;
+    for (int i = 0; i < s->n_parts; i++) s->parts[i].kv->length += (size_t)s->parts[i].n;
+    return true;
+}
+
+bool model_forward(const model *m, model_run *r, const model_part *parts, int n_parts, float *logits, err *e) {
+    bool done = false, ok = model_begin(m, r, parts, n_parts, e);
+    while (ok && !done) ok = model_step(r, logits, &done, e);
+    return ok;
 }

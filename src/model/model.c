@@ -64,5 +64,6 @@ void model_free(model *m) {
 void model_run_free(model_run *r) {
     kern_scratch_free(&r->scratch);
     mem_free(r->memory);
+    mem_free(r->pass);
     *r = (model_run){0};
 }

@@ -86,7 +86,8 @@ typedef struct model_run {
     kern_scratch scratch;
     void *memory;
     size_t bytes;
-    uint64_t waited_ns; /* of the last pass: for keys and values that were still arriving */
+    uint64_t waited_ns; /* of the last pass, so far: for keys and values that were still arriving */
+    struct model_pass *pass; /* the one under way, or the last */
 } model_run;
 void model_run_free(model_run *r);
 
@@ -107,6 +108,11 @@ typedef struct model_part {
  * token that wants them, part after part. A token's results do not depend on what else is in the pass. On failure every kv is as before; when a block of one
  * turned out to be damaged (HEARTH_FORMAT), kv_seq_mend tells of which. */
 bool model_forward(const model *m, model_run *r, const model_part *parts, int n_parts, float *logits, err *e);
+/* The same in steps, two for each layer (attention, feed-forward) and at last the logits: passes of other runs can be computed between them. Until it is done, or given up, the parts stay where they are and
+ * their kv are left alone. Giving up needs no call. */
+bool model_begin(const model *m, model_run *r, const model_part *parts, int n_parts, err *e);
+bool model_step(model_run *r, float *logits, bool *done, err *e);
+int model_steps(const model *m); /* of a pass */
 
 /* A matrix in its ready form, held until it is given back. */
 typedef struct taken {

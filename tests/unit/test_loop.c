@@ -8,13 +8,16 @@
 #include "base/clock.h"
 #include "engine/loop.h"
 #include "engine/scheduler.h"
+#include "engine/trace.h"
 
 /* ---- the scheduler ---- */
+
+enum { STEPS = 81 };
 
 static void test_decode_comes_first(void **state) {
     (void)state;
     scheduler s;
-    scheduler_init(&s, 512, 100000000);
+    scheduler_init(&s, 512, STEPS, 100000000);
     sched_item items[3] = {{.left = 1, .decoding = true}, {.left = 4000}, {.left = 1, .decoding = true}};
     int total = scheduler_plan(&s, items, 3);
     assert_int_equal(items[0].share, 1);
@@ -31,7 +34,7 @@ static void test_decode_comes_first(void **state) {
 static void test_shares_are_fair(void **state) {
     (void)state;
     scheduler s;
-    scheduler_init(&s, 512, 100000000);
+    scheduler_init(&s, 512, STEPS, 100000000);
     sched_item items[4] = {{.left = 4000}, {.left = 20}, {.left = 4000}, {.left = 4000, .priority = -1}};
     assert_int_equal(scheduler_plan(&s, items, 4), 512);
     assert_int_equal(items[1].share, 20);
@@ -61,7 +64,7 @@ static void test_chunks_keep_the_pace(void **state) {
     for (int machine = 0; machine < 20; machine++) {
         double base = 1e6 + 30e6 * rng_double(&seed), each = 5e3 * pow(100, rng_double(&seed));
         scheduler s;
-        scheduler_init(&s, 512, (uint64_t)limit);
+        scheduler_init(&s, 512, STEPS, (uint64_t)limit);
         size_t left = 60000;
         int late = 0, passes = 0;
         for (; left > 0 && passes < 20000; passes++) {
@@ -91,7 +94,7 @@ static void test_a_few_tokens(void **state) {
     for (int machine = 0; machine < 20; machine++) {
         const double base = 45e6 + 20e6 * rng_double(&seed), each = 3e6 + 6e6 * rng_double(&seed), deepest = 8e6 + 8e6 * rng_double(&seed);
         scheduler s;
-        scheduler_init(&s, 512, (uint64_t)limit);
+        scheduler_init(&s, 512, STEPS, (uint64_t)limit);
         scheduler_measure(&s, 4, 0, (uint64_t)base);
         size_t left = 4000;
         double fitting = 0;
@@ -121,10 +124,10 @@ static void test_chunks_beside_slow_streams(void **state) {
     for (double each = 2e6; each < 300e6; each *= 3)
         for (double one = 20e6; one < 500e6; one *= 1.5) {
             scheduler s;
-            scheduler_init(&s, 512, (uint64_t)limit);
+            scheduler_init(&s, 512, STEPS, (uint64_t)limit);
             sched_item items[9] = {{.left = 4000}};
             scheduler_plan(&s, items, 1); /* nothing runs: all of it */
-            scheduler_measure(&s, 0, items[0].share, (uint64_t)(each * items[0].share));
+            scheduler_measure(&s, 0, items[0].share, (uint64_t)(4 * each * items[0].share)); /* together is the cheaper way */
             for (int n = 8; n >= 1; n--) {
                 const double streams = one * (1 + 0.1 * n);
                 for (int pass = 0; pass < 20; pass++) {
@@ -145,7 +148,7 @@ static void test_chunks_beside_slow_streams(void **state) {
 static void test_streams_change(void **state) {
     (void)state;
     scheduler s;
-    scheduler_init(&s, 512, 100000000);
+    scheduler_init(&s, 512, STEPS, 100000000);
     scheduler_measure(&s, 1, 0, 90000000);
     sched_item items[6] = {{.left = 100000}, {.left = 1, .decoding = true}};
     int last = 0;
@@ -167,7 +170,7 @@ static void test_streams_change(void **state) {
 static void test_chunks_end_with_an_eight(void **state) {
     (void)state;
     scheduler s;
-    scheduler_init(&s, 512, 100000000);
+    scheduler_init(&s, 512, STEPS, 100000000);
     sched_item items[5] = {{.left = 4000}};
     for (int i = 1; i < 5; i++) items[i] = (sched_item){.left = 1, .decoding = true};
     scheduler_measure(&s, 4, 0, 20000000);
@@ -176,6 +179,151 @@ static void test_chunks_end_with_an_eight(void **state) {
         scheduler_measure(&s, 4, items[0].share, (uint64_t)(20e6 + 14e6 * items[0].share));
     }
     assert_int_equal(items[0].share, 4);
+}
+
+/* ---- prompts apart from streams ---- */
+
+static const double LIMIT = 100e6;
+
+/* n prompts of `left` tokens behind so many streams. */
+static void list_some(sched_item *items, int streams, int prompts, size_t left) {
+    for (int i = 0; i < streams + prompts; i++) items[i] = i < streams ? (sched_item){.left = 1, .decoding = true} : (sched_item){.left = left};
+}
+
+/* Where many tokens share a price, more of them are read at once: on a machine where a pass costs 150 ms and 2.4 for each token, not 16 at 12 ms each. */
+static void test_shared_prices(void **state) {
+    (void)state;
+    uint64_t seed = test_seed();
+    scheduler s;
+    scheduler_init(&s, 512, STEPS, 100000000);
+    for (int i = 0; i < 10; i++) {
+        const int n = 40 + (int)(rng_next(&seed) % 400);
+        scheduler_measure(&s, 0, n, (uint64_t)(150e6 + 2.4e6 * n));
+    }
+    sched_item items[5] = {{.left = 4000}};
+    for (int i = 1; i < 5; i++) items[i] = (sched_item){.left = 1, .decoding = true};
+    for (double alone = 60e6; alone < 90e6; alone += 5e6) {
+        for (int i = 0; i < 20; i++) scheduler_measure(&s, 4, 0, (uint64_t)alone);
+        while (scheduler_plan(&s, items, 5) > 4) scheduler_measure(&s, 4, items[0].share, (uint64_t)(alone + 9e6 * items[0].share));
+        const int n = scheduler_plan_apart(&s, items, 5);
+        assert_true(n >= 80 && n <= 160);
+    }
+}
+
+/* A scheduler that was told what one stream alone takes, a token beside it, and one of many. */
+static scheduler told(double alone, double beside, double many) {
+    scheduler s;
+    sched_item items[2];
+    list_some(items, 1, 1, 4000);
+    scheduler_init(&s, 512, STEPS, (uint64_t)LIMIT);
+    scheduler_measure(&s, 0, 300, (uint64_t)(300 * many));
+    scheduler_measure(&s, 1, 0, (uint64_t)alone);
+    for (int i = 0; i < 4 && scheduler_plan(&s, items, 2) > 1; i++) scheduler_measure(&s, 1, items[1].share, (uint64_t)(alone + beside * items[1].share));
+    return s;
+}
+
+/* The cheaper way is taken, and both are never under way at once. */
+static void test_the_cheaper_way(void **state) {
+    (void)state;
+    sched_item items[5];
+    for (int apart = 0; apart < 2; apart++) {
+        scheduler s = told(20e6, 4e6, apart ? 1e6 : 4e6);
+        list_some(items, 1, 2, 4000);
+        assert_int_equal(scheduler_plan(&s, items, 3) == 1, apart);
+        const int n = scheduler_plan_apart(&s, items, 3);
+        assert_int_equal(n > 0, apart);
+        assert_true(items[0].share == 0 && items[1].share + items[2].share == n);
+        if (!apart) continue;
+        items[1].reading = items[2].reading = true;
+        assert_int_equal(scheduler_plan(&s, items, 3), 1);
+        assert_int_equal(scheduler_plan_apart(&s, items, 3), 0);
+        list_some(items, 1, 1, 10); /* a few are read with the streams, after these had a pass for themselves */
+        assert_int_equal(scheduler_plan(&s, items, 2), 1);
+        assert_true(scheduler_plan(&s, items, 2) > 1);
+        assert_int_equal(scheduler_plan_apart(&s, items, 2), 0);
+        list_some(items, 3, 1, 4000); /* beside more streams it is tried again */
+        assert_true(scheduler_plan(&s, items, 4) > 3);
+        list_some(items, 0, 1, 4000); /* without streams there is nothing to be apart from */
+        assert_int_equal(scheduler_plan(&s, items, 1), 512);
+        assert_int_equal(scheduler_plan_apart(&s, items, 1), 0);
+        for (int i = 0; i < 20; i++) scheduler_measure(&s, 0, 300, (uint64_t)(300 * 4e6)); /* it has become dearer */
+        list_some(items, 1, 1, 4000);
+        assert_int_equal(scheduler_plan_apart(&s, items, 2), 0);
+        assert_true(scheduler_plan(&s, items, 2) > 1);
+    }
+}
+
+/* A pass apart holds many tokens where there is time, but does not take too long, and several of its steps fit between two passes of streams. */
+static void test_passes_apart_fit(void **state) {
+    (void)state;
+    for (double many = 1e3; many < 100e6; many *= 1.5)
+        for (double alone = 1e6; alone < 300e6; alone *= 1.5) {
+            scheduler s = told(alone, 1e3 * many, many);
+            sched_item items[2];
+            list_some(items, 1, 1, 4000);
+            const double rest = (double)scheduler_rest_ns(&s, 1), n = scheduler_plan_apart(&s, items, 2);
+            assert_true(rest >= alone / 8 - 1);                         /* prompts always move on */
+            assert_true(rest + alone < LIMIT || rest <= alone / 8);     /* and else leave streams their time */
+            assert_true(n >= 32 && (n == 32 || (n * many <= 0.5e9 && n * many / STEPS <= rest / 2)));
+            const double in_rest = n == 32 ? rest : floor(rest * STEPS / (n * many)) * (n * many) / STEPS; /* what of it is used */
+            assert_true(in_rest > 0.8 * rest || rest * STEPS > 0.4e9);
+        }
+}
+
+/* A machine on which streams grow slower while a long prompt is read apart, whose tokens grow dearer, and on which everything varies: hardly a stream waits longer than the limit, and the time
+ * that is there is used. */
+static void test_streams_keep_their_pace(void **state) {
+    (void)state;
+    uint64_t seed = test_seed();
+    for (int machine = 0; machine < 40; machine++) {
+        const double own = 1e6 + 65e6 * rng_double(&seed), each = 5e3 * pow(2000, rng_double(&seed)), noise = 0.04 * rng_double(&seed);
+        scheduler s = told(own, 100 * each, each);
+        double used = 0, in_pass = 0, step = 0;
+        int chunk = 0, steps = 0, read = 0, late = 0, rounds = 0;
+        for (; read < 4000 && rounds < 20000; rounds++) {
+            const double depth = read / 4000.0, streams = own * (1 + fmin(0.2, 2e-4 * rounds)) * (1 + noise * (2 * rng_double(&seed) - 1));
+            late += used + streams > LIMIT && rounds > 0;
+            scheduler_measure(&s, 1, 0, (uint64_t)streams);
+            const double rest = (double)scheduler_rest_ns(&s, 1);
+            used = 0;
+            do { /* as the loop does */
+                if (chunk == 0) {
+                    sched_item items[2];
+                    list_some(items, 1, 1, 4000);
+                    chunk = scheduler_plan_apart(&s, items, 2);
+                    assert_true(chunk >= 32 && chunk % 16 == 0);
+                    step = (double)scheduler_step_ns(&s, chunk);
+                }
+                if (used > 0 && used + step > rest) break;
+                step = each * (1 + depth) * chunk / STEPS * (1 + noise * (2 * rng_double(&seed) - 1));
+                used += step;
+                in_pass += step;
+                if (++steps < STEPS) continue;
+                scheduler_measure(&s, 0, chunk, (uint64_t)in_pass);
+                read += chunk;
+                chunk = steps = 0, in_pass = 0;
+            } while (read < 4000);
+            assert_true(used >= 0.5 * rest || chunk == 32 || read >= 4000);
+        }
+        assert_true(read >= 4000);
+        if (late * 100 > rounds) fail_msg("%d of %d passes came late with streams of %.0f ms, tokens of %.3f ms and %.1f %% noise", late, rounds, own * 1e-6, each * 1e-6, 100 * noise);
+    }
+}
+
+/* What is known of other numbers of streams serves until their own is; streams that vary get more time. */
+static void test_streams_are_learned(void **state) {
+    (void)state;
+    scheduler s;
+    scheduler_init(&s, 512, STEPS, (uint64_t)LIMIT);
+    scheduler_measure(&s, 2, 0, 30000000);
+    assert_true(scheduler_rest_ns(&s, 4) == scheduler_rest_ns(&s, 2) && scheduler_rest_ns(&s, 1) == scheduler_rest_ns(&s, 2));
+    scheduler_measure(&s, 4, 0, 60000000);
+    assert_true(scheduler_rest_ns(&s, 4) < scheduler_rest_ns(&s, 2) && scheduler_rest_ns(&s, 1000) == scheduler_rest_ns(&s, 4));
+    const uint64_t steady = scheduler_rest_ns(&s, 2);
+    for (int i = 0; i < 40; i++) scheduler_measure(&s, 2, 0, i % 2 ? 35000000 : 25000000);
+    assert_true(scheduler_rest_ns(&s, 2) < steady - 5000000);
+    for (int i = 0; i < 100; i++) scheduler_measure(&s, 2, 0, 10000000);
+    assert_true(scheduler_rest_ns(&s, 2) > 80000000);
 }
 
 static void test_who_starts_next(void **state) {
@@ -336,6 +484,71 @@ static void test_company_changes_nothing(void **state) {
     assert_int_equal(s.finished, N_QUESTIONS);
     assert_int_equal(s.running + s.waiting, 0);
     loop_free(l);
+}
+
+/* A clock on which every look takes a millisecond. */
+static uint64_t count_looks(void *user) { return 1000000 * (1 + atomic_fetch_add((atomic_ullong *)user, 1)); }
+
+static size_t count_words(const buf *text, const char *word) {
+    size_t n = 0;
+    for (const char *p = text->data; (p = strstr(p, word)); p++) n++;
+    return n;
+}
+
+/* Said so often that it has n tokens. */
+static prompt lengthened(prompt p, size_t n) {
+    for (size_t i = 0; p.n < n; i++) p.tokens[p.n++] = p.tokens[i];
+    return p;
+}
+
+/* A prompt joins a stream on a machine that has no time for prompts, and another that leaves after so many microseconds. */
+static void join_in_pieces(const prompt *joining, const char *expected, const char *tenant, unsigned leaves_us) {
+    err e = {0};
+    char path[200];
+    snprintf(path, sizeof path, "%s/pieces", temp_dir());
+    atomic_ullong looks = 0;
+    loop_options lo = loop_defaults();
+    lo.max_stall_ns = 1;
+    lo.now = count_looks;
+    lo.now_user = &looks;
+    lo.trace = trace_open(path, &e);
+    loop *l = loop_new(exact, &lo, &e);
+    assert_true(lo.trace && l);
+    prompt first = lengthened(asked(questions[3]), 300), leaving = lengthened(asked(questions[2]), 90);
+    loop_request r = request_of(&first, 400), joins = request_of(joining, 6), leaves = request_of(&leaving, 6);
+    r.ignore_end = true;
+    r.tenant = joins.tenant = leaves.tenant = tenant; /* nothing is known of them */
+    loop_ticket *stream = loop_submit(l, &r, &e);
+    loop_piece piece;
+    assert_int_equal(loop_next(stream, 60000000000u, &piece, &e), LOOP_PIECE); /* it runs */
+    loop_ticket *t = loop_submit(l, &joins, &e), *other = loop_submit(l, &leaves, &e);
+    assert_true(t && other);
+    usleep(leaves_us);
+    loop_ticket_free(other);
+    buf text = {0};
+    assert_int_equal(collect(t, &text, NULL), LOOP_DONE);
+    assert_true(buf_addc(&text, 0, NULL));
+    assert_string_equal(text.data, expected);
+    loop_ticket_free(t);
+    loop_ticket_free(stream);
+    loop_free(l);
+    assert_true(trace_close(lo.trace, &e));
+    buf_free(&text);
+    text = slurp(path);
+    assert_true(count_words(&text, "\napart ") >= 1 && count_words(&text, "\npiece ") > 8);
+    trace_report report;
+    assert_true(trace_replay(text.data, text.len, &report, &e));
+    assert_int_equal(report.differ, 0);
+    buf_free(&text);
+}
+
+/* Answers are those of prompts that are read at once, and a request that leaves half-way disturbs nobody. */
+static void test_prompts_are_read_in_pieces(void **state) {
+    (void)state;
+    prompt p = lengthened(asked(questions[1]), 120);
+    buf expected = alone(forgetful, &p, 6);
+    for (unsigned i = 0; i < 6; i++) join_in_pieces(&p, expected.data, (const char *const[]){"a", "b", "c", "d", "e", "f"}[i], 500 * i);
+    buf_free(&expected);
 }
 
 /* Too little memory for all: some are sent back and go on later, none fails, no answer changes. */
@@ -591,8 +804,14 @@ int main(void) {
         cmocka_unit_test(test_chunks_keep_the_pace),
         cmocka_unit_test(test_a_few_tokens),
         cmocka_unit_test(test_chunks_beside_slow_streams), cmocka_unit_test(test_streams_change), cmocka_unit_test(test_chunks_end_with_an_eight),
+        cmocka_unit_test(test_the_cheaper_way),
+        cmocka_unit_test(test_shared_prices),
+        cmocka_unit_test(test_passes_apart_fit),
+        cmocka_unit_test(test_streams_keep_their_pace),
+        cmocka_unit_test(test_streams_are_learned),
         cmocka_unit_test(test_who_starts_next),
         cmocka_unit_test_setup(test_company_changes_nothing, use_exact),
+        cmocka_unit_test_setup(test_prompts_are_read_in_pieces, use_exact),
         cmocka_unit_test_setup(test_little_memory, use_exact),
         cmocka_unit_test_setup(test_prefixes_are_remembered, use_exact),
         cmocka_unit_test_setup(test_several_answers, use_exact),

@@ -19,6 +19,8 @@
  * that has done its own takes from the far end of another's. */
 typedef struct share {
     _Alignas(64) _Atomic uint64_t range;
+    _Atomic(const char *) ahead; /* what it asks for while it waits, and how much of it */
+    atomic_size_t ahead_bytes;
 } share;
 #define MOST_TASKS (INT64_C(1) << 31) /* at once */
 
@@ -109,12 +111,28 @@ static void work(pool *p, int thread) {
     } while (steal(p, thread));
 }
 
+/* How far a thread has come with what it asks for. */
+typedef struct asked {
+    const char *from;
+    size_t bytes;
+} asked;
+
+/* Asks for a few more lines of it, so that memory is not idle while one thread works alone. False when it has asked for all. */
+static bool ask_ahead(const share *s, asked *a) {
+    enum { LINE = 64, AT_ONCE = 4 };
+    const char *from = atomic_load_explicit(&s->ahead, memory_order_relaxed);
+    if (from != a->from) *a = (asked){.from = from};
+    if (!from || a->bytes >= atomic_load_explicit(&s->ahead_bytes, memory_order_relaxed)) return false;
+    for (int i = 0; i < AT_ONCE; i++, a->bytes += LINE) __builtin_prefetch(from + a->bytes, 0, 2); /* into the second cache */
+    return true;
+}
+
 /* Waits until the round differs from seen: spins, then sleeps. */
-static unsigned wait_for_round(pool *p, unsigned seen) {
+static unsigned wait_for_round(pool *p, unsigned seen, const share *own, asked *a) {
     for (int i = 0; i < SPIN_ROUNDS; i++) {
         unsigned now = atomic_load_explicit(&p->round, memory_order_acquire);
         if (now != seen) return now;
-        relax();
+        if (!ask_ahead(own, a)) relax();
     }
     atomic_fetch_add(&p->sleeping, 1);
     unsigned now;
@@ -143,8 +161,9 @@ static void *worker_main(void *arg) {
     pool_worker *w = arg;
     pool *p = w->owner;
     unsigned seen = 0;
+    asked a = {0};
     for (;;) {
-        seen = wait_for_round(p, seen);
+        seen = wait_for_round(p, seen, &p->shares[w->index], &a);
         if (atomic_load(&p->stop)) return NULL;
         work(p, w->index);
         finish_round(p);
@@ -170,6 +189,7 @@ pool *pool_new(int threads, err *e) {
     p->args = mem_zalloc((size_t)threads, sizeof *p->args, e);
     p->shares = mem_aligned((size_t)threads, sizeof *p->shares, e);
     bool ok = p->workers && p->args && p->shares;
+    for (int i = 0; ok && i < threads; i++) p->shares[i] = (share){0};
     /* Signals are the business of the program's own threads. */
     sigset_t all, before;
     sigfillset(&all);
@@ -201,6 +221,11 @@ void pool_free(pool *p) {
 }
 
 int pool_threads(const pool *p) { return p->threads; }
+
+void pool_ahead(pool *p, int thread, const void *from, size_t bytes) {
+    atomic_store_explicit(&p->shares[thread].ahead_bytes, bytes, memory_order_relaxed);
+    atomic_store_explicit(&p->shares[thread].ahead, from, memory_order_relaxed);
+}
 
 static void run_round(pool *p, int64_t n) {
     for (int i = 0; i < p->threads; i++)

@@ -19,4 +19,7 @@ int pool_cores(void);
 typedef void pool_task(void *context, int64_t i, int thread);
 void pool_run(pool *p, int64_t n, pool_task *task, void *context);
 
+/* What a thread other than the caller's (0) should ask memory for while it waits: where it will begin to read in the loop after the next. NULL: nothing. It need not be there any more when it is asked for. */
+void pool_ahead(pool *p, int thread, const void *from, size_t bytes);
+
 #endif

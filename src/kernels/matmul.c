@@ -194,6 +194,22 @@ static void place(job *j, char *memory) {
     for (int i = 0; i < j->product_count; i++) j->products[i].act = memory + (size_t)j->products[i].act;
 }
 
+#define AHEAD ((size_t)256 << 10) /* bytes that a thread that waits asks for: what memory gives it in the time between two products. It must stay in the second cache */
+
+/* Tells the threads where each will begin to read in the product after this one. The caller has other things to do until then. */
+static void look_ahead(kern_scratch *s, pool *p, bool few) {
+    const int threads = pool_threads(p);
+    size_t total = 0;
+    for (int i = 0; few && i < s->n_next; i++) total += s->next[i].bytes;
+    for (int t = 1; t < threads; t++) {
+        size_t at = total * (size_t)t / (size_t)threads;
+        const struct kern_range *r = s->next;
+        while (total && at >= r->bytes) at -= r++->bytes;
+        pool_ahead(p, t, total ? r->at + at / 64 * 64 : NULL, r->bytes - at < AHEAD ? r->bytes - at : AHEAD);
+    }
+    s->n_next = 0;
+}
+
 static bool run(job *j, const kernels *k, pool *p, const kern_group *groups, int count, pool_task *make, void *context, kern_scratch *s, err *e) {
     size_t bytes = 0;
     if (!plan(j, k, groups, count, pool_threads(p), &bytes, e)) return false;
@@ -206,6 +222,7 @@ static bool run(job *j, const kernels *k, pool *p, const kern_group *groups, int
         pool_run(p, groups[0].n, make, context);
     }
     pool_run(p, task_count_prepare(j), prepare_task, j);
+    look_ahead(s, p, groups[0].n <= FEW);
     pool_run(p, task_count_product(j), product_task, j);
     return true;
 }

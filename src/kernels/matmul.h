@@ -14,11 +14,18 @@ typedef struct kern_weight {
     bool fine;           /* many tokens are multiplied in bfloat16 also where bytes would be faster */
 } kern_weight;
 
+#define KERN_SHARED 4 /* most weights that read the same activations in one call */
+
 /* Memory for prepared activations; zero-initialised is empty, grows on demand, freed by its owner. One per caller:
  * two products at once need two. */
 typedef struct kern_scratch {
     void *data;
     size_t cap;
+    struct kern_range {
+        const char *at;
+        size_t bytes;
+    } next[KERN_SHARED]; /* what the product after the next one reads: of few tokens, threads that wait ask for its beginning. Forgotten then */
+    int n_next;
 } kern_scratch;
 void kern_scratch_free(kern_scratch *s);
 
@@ -26,7 +33,6 @@ void kern_scratch_free(kern_scratch *s);
 bool kern_mul(const kernels *k, pool *p, const kern_weight *w, const float *x, int64_t ldx, int64_t n, float *y, int64_t ldy, kern_scratch *s,
               err *e);
 
-#define KERN_SHARED 4 /* most weights that read the same activations in one call */
 /* The same for several weights (at most KERN_SHARED, equal cols) that read the same x: q, k and v; gate and up. y[i] has ldy[i] floats from token to
  * token. make (NULL: x is there already) is called with context and the number of a token to make its x, shortly before it is read. */
 bool kern_mul_many(const kernels *k, pool *p, const kern_weight *const *w, int count, pool_task *make, void *context, const float *x, int64_t ldx, int64_t n,

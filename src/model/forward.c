@@ -149,6 +149,20 @@ static bool multiply(pass *s, const weight *w, const float *x, int64_t ldx, floa
     return model_multiply(s->m, s->run, &w, 1, x, ldx, s->n, &y, &ldy, s->e);
 }
 
+static void expect(pass *s, const weight *const *w, int count) { model_expect(s->m, s->run, w, count); }
+
+/* What a layer's first product reads; after the last layer, what makes logits. */
+static void expect_layer(pass *s, int index) {
+    if (index == s->p->n_layers) {
+        expect(s, (const weight *const[]){&s->m->output}, 1);
+        return;
+    }
+    const model_layer *l = &s->m->layers[index];
+    if (s->p->arch->traits & ARCH_LATENT) expect(s, (const weight *const[]){s->p->q_rank ? &l->q_a : &l->q, &l->kv_a}, 2);
+    else if (l->qkv.mat.data) expect(s, (const weight *const[]){&l->qkv}, 1);
+    else expect(s, (const weight *const[]){&l->q, &l->k, &l->v}, 3);
+}
+
 /* ---- before the layers ---- */
 
 /* What a part of a layer reads: the stream, normed (NULL: as it is). */
@@ -301,6 +315,7 @@ static bool attend_all(pass *s) {
 static bool attention(pass *s) {
     const model_layer *l = s->l;
     int64_t q = (int64_t)s->lp->n_heads * s->p->k_dim, k = (int64_t)s->lp->n_kv_heads * s->p->k_dim, v = (int64_t)s->lp->n_kv_heads * s->p->v_dim;
+    expect(s, (const weight *const[]){&l->out}, 1);
     if (l->qkv.mat.data) {
         s->q = s->qkv, s->k = s->qkv + q, s->v = s->k + k;
         s->ldq = s->ldk = s->ldv = q + k + v;
@@ -411,6 +426,7 @@ static bool feed_forward(pass *s) {
         return model_multiply_gated(s->m, s->run, (const weight *const[]){&l->gate, &l->up, &l->down}, &join, s->h, width, s->n, s->h, width, s->e);
     }
     bool ok;
+    expect(s, (const weight *const[]){&l->down}, 1);
     if (l->gate.mat.data) {
         const weight *const w[2] = {&l->gate, &l->up};
         ok = model_multiply(s->m, s->run, w, 2, s->h, width, s->n, (float *const[]){s->gate, s->up}, (const int64_t[]){ff, ff}, s->e);
@@ -418,6 +434,7 @@ static bool feed_forward(pass *s) {
         ok = multiply(s, &l->up, s->h, width, s->up, 2 * ff);
     }
     const weight *down = &l->down;
+    expect_layer(s, s->index + 1);
     return ok && model_multiply_made(s->m, s->run, &down, 1, activate_token, s, s->gate, ff, s->n, &s->h, &width, s->e);
 }
 
@@ -455,6 +472,7 @@ static bool attention_part(pass *s, int index) {
     bool latent = (s->p->arch->traits & ARCH_LATENT) != 0;
     if (!(latent ? latent_attention(s) : attention(s))) return false;
     int64_t width = (int64_t)s->lp->n_heads * s->p->v_dim;
+    if (!s->lp->experts) expect(s, (const weight *const[]){&s->l->gate, &s->l->up}, 2);
     if (!multiply(s, &s->l->out, s->attn, width, s->h, s->p->n_embd)) return false;
     for_tokens(s, after_attention);
     return true;

@@ -121,6 +121,8 @@ typedef struct taken {
 } taken;
 taken model_take(const model *m, const weight *w, int i); /* the ith of several */
 void model_give(const model *m, taken *t);
+/* Which weights (KERN_SHARED at most) the product after the next one reads: memory is asked for them when it has nothing else to do. */
+void model_expect(const model *m, model_run *r, const weight *const *w, int count);
 /* Products of up to KERN_SHARED weights with the same x; y[i] has ldy[i] floats from token to token. */
 bool model_multiply(const model *m, model_run *r, const weight *const *w, int count, const float *x, int64_t ldx, int64_t n, float *const *y,
                     const int64_t *ldy, err *e);

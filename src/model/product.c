@@ -17,6 +17,15 @@ void model_give(const model *m, taken *t) {
     t->held = NULL;
 }
 
+void model_expect(const model *m, model_run *r, const weight *const *w, int count) {
+    kern_scratch *s = &r->scratch;
+    s->n_next = 0;
+    for (int i = 0; m->cache && i < count; i++) {
+        struct kern_range *to = &s->next[s->n_next];
+        if (w[i]->handle) s->n_next += weights_peek(m->cache, w[i]->handle - 1, &to->at, &to->bytes);
+    }
+}
+
 bool model_multiply(const model *m, model_run *r, const weight *const *w, int count, const float *x, int64_t ldx, int64_t n, float *const *y,
                     const int64_t *ldy, err *e) {
     return model_multiply_made(m, r, w, count, NULL, NULL, x, ldx, n, y, ldy, e);

@@ -336,6 +336,18 @@ void weights_release(weights *w, const kern_weight *acquired) {
     if (e) atomic_fetch_sub_explicit(&e->state, 1, memory_order_release);
 }
 
+bool weights_peek(weights *w, int id, const char **at, size_t *bytes) {
+    entry *e = &w->entries[id];
+    if (!e->product) return false;
+    const bool ready = atomic_fetch_add_explicit(&e->state, 1, memory_order_acquire) & STATE_READY;
+    if (ready) {
+        *at = e->packed.mat.packed;
+        *bytes = e->exact;
+    }
+    atomic_fetch_sub_explicit(&e->state, 1, memory_order_release);
+    return ready;
+}
+
 bool weights_pin(weights *w, int id) {
     entry *e = &w->entries[id];
     if (!e->product) return true; /* raw is all there is, and it stays */

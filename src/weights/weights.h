@@ -65,6 +65,8 @@ bool weights_start(weights *w, err *e);
  * until released. */
 const kern_weight *weights_acquire(weights *w, int id);
 void weights_release(weights *w, const kern_weight *acquired);
+/* Where the packed form of a matrix lies now, if it is ready; it may be gone the next moment, and this is no use of it: enough to ask memory for it. */
+bool weights_peek(weights *w, int id, const char **at, size_t *bytes);
 /* Makes it ready if the budget allows and keeps it so until unpinned. False when it could not. */
 bool weights_pin(weights *w, int id);
 void weights_unpin(weights *w, int id);

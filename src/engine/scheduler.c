@@ -156,11 +156,13 @@ static int chunk_apart(const scheduler *s, int n_decode) {
 /* How many tokens of the prompts are to be read apart from so many streams next; 0: they are read together. */
 static int wants_apart(const scheduler *s, const sched_item *items, int n, int n_decode) {
     const sched_price *p = &s->price;
-    if (n_decode == 0 || s->many.seen == 0 || p->streams != n_decode || p->seen < APART_AFTER) return 0;
+    const bool known = s->many.seen > 0 && p->streams == n_decode && p->seen >= APART_AFTER;
+    if (n_decode == 0 || !(known || s->always_apart)) return 0;
     size_t left = 0;
     for (int i = 0; i < n; i++) left += items[i].decoding ? 0 : items[i].left;
     int chunk = chunk_apart(s, n_decode);
     if (left < (size_t)chunk) chunk = (int)left;
+    if (s->always_apart) return chunk;
     return chunk > FEW && many_ns(s, chunk) / chunk < APART_PAYS * p->ns / p->n ? chunk : 0;
 }
 

@@ -39,6 +39,7 @@ typedef struct scheduler {
     int streams;           /* beside so many streams that was found; beside more of them less is tried first */
     double chunk;          /* prompt tokens that fitted into the last pass beside running streams */
     int shared;            /* passes that held streams and prompts since the last of streams alone */
+    bool always_apart;     /* whatever it costs: for tests */
     bool was_apart;        /* prompts were read apart since the last pass of streams began, and have had their time */
     unsigned turn;
 } scheduler;

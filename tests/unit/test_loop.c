@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "engine/loop.h"
+#include "engine/loop_inner.h"
 #include "engine/scheduler.h"
 #include "engine/trace.h"
 
@@ -369,16 +369,16 @@ static int close_engine(void **state) {
     hearth_engine_close(forgetful);
     return 0;
 }
-static int use_exact(void **state) {
-    (void)state;
-    engine = exact;
+static bool always_apart; /* prompts are never read together with streams */
+
+static int use(hearth_engine *en, bool apart) {
+    engine = en;
+    always_apart = apart;
     return 0;
 }
-static int use_fast(void **state) {
-    (void)state;
-    engine = fast;
-    return 0;
-}
+static int use_exact(void **state) { return (void)state, use(exact, false); }
+static int use_apart(void **state) { return (void)state, use(exact, true); }
+static int use_fast(void **state) { return (void)state, use(fast, false); }
 
 static loop *loop_of(int running, int queue) {
     err e = {0};
@@ -387,6 +387,7 @@ static loop *loop_of(int running, int queue) {
     o.max_queue = queue;
     loop *l = loop_new(engine, &o, &e);
     assert_non_null(l);
+    l->sched.always_apart = always_apart;
     return l;
 }
 
@@ -811,10 +812,14 @@ int main(void) {
         cmocka_unit_test(test_streams_are_learned),
         cmocka_unit_test(test_who_starts_next),
         cmocka_unit_test_setup(test_company_changes_nothing, use_exact),
+        cmocka_unit_test_setup(test_company_changes_nothing, use_apart),
         cmocka_unit_test_setup(test_prompts_are_read_in_pieces, use_exact),
         cmocka_unit_test_setup(test_little_memory, use_exact),
+        cmocka_unit_test_setup(test_little_memory, use_apart),
         cmocka_unit_test_setup(test_prefixes_are_remembered, use_exact),
+        cmocka_unit_test_setup(test_prefixes_are_remembered, use_apart),
         cmocka_unit_test_setup(test_several_answers, use_exact),
+        cmocka_unit_test_setup(test_several_answers, use_apart),
         cmocka_unit_test_setup(test_stop_strings_and_pieces, use_fast),
         cmocka_unit_test_setup(test_queue_has_a_bound, use_fast),
         cmocka_unit_test_setup(test_time_limits, use_fast),

@@ -2,14 +2,14 @@
 
 #include <math.h>
 
-/* Products take tokens by eights: the first of a new eight is the dearest. Four are the first chunk, before anything was measured. */
-enum { BY = 8, FIRST_CHUNK = 4 };
+/* Products take tokens by eights: the first of a new eight is the dearest. Two are the first chunk, before anything was measured. */
+enum { BY = 8, FIRST_CHUNK = 2 };
 /* Up to so many tokens what all of them share is not small beside what each costs. */
 enum { FEW = 16 };
 /* Then every so many passes have one token less, which tells what one costs. */
 enum { LESS = 8 };
 /* Passes vary: left for that are so many times what they are off what was expected, and at least this part of max_stall_ns. */
-static const double OFF_TIMES = 3, LEAST_SPARE = 0.03;
+static const double OFF_TIMES = 4, LEAST_SPARE = 0.08;
 /* Of the time that many tokens may take beside streams, whose price is known less well, this part is aimed at. */
 static const double AIM = 0.75;
 static const double MOST_GROWTH = 1.25;

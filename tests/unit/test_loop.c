@@ -52,7 +52,7 @@ static void test_shares_are_fair(void **state) {
     }
     int all = 0;
     for (int i = 1; i < N; i++) all += got[i];
-    assert_true(all >= 3 * 200); /* three of the first four beside one stream */
+    assert_true(all >= 2 * 200); /* the first two beside one stream */
     for (int i = 1; i < N; i++) assert_true(got[i] >= all / (N - 1) - 1);
 }
 
@@ -107,7 +107,7 @@ static void test_a_few_tokens(void **state) {
             const int n = items[0].share;
             const double ns = (own + (n ? shared : 0) + each * n) * noise;
             late += ns > limit && n > 1 && passes > 3;
-            if (n) fitting += fmax(1, floor((0.9 * (limit - own) - shared) / each)); /* the rest is left for noise */
+            if (n) fitting += fmax(1, floor((limit - own - 0.08 * limit - shared) / each)); /* the rest is left for noise */
             scheduler_measure(&s, 4, n, (uint64_t)ns);
             left -= (size_t)n;
         }
@@ -127,7 +127,7 @@ static void test_chunks_beside_slow_streams(void **state) {
             scheduler_init(&s, 512, STEPS, (uint64_t)limit);
             sched_item items[9] = {{.left = 4000}};
             scheduler_plan(&s, items, 1); /* nothing runs: all of it */
-            scheduler_measure(&s, 0, items[0].share, (uint64_t)(4 * each * items[0].share)); /* together is the cheaper way */
+            scheduler_measure(&s, 0, items[0].share, (uint64_t)(20 * each * items[0].share)); /* together is the cheaper way */
             for (int n = 8; n >= 1; n--) {
                 const double streams = one * (1 + 0.1 * n);
                 for (int pass = 0; pass < 20; pass++) {
@@ -137,7 +137,7 @@ static void test_chunks_beside_slow_streams(void **state) {
                     scheduler_plan(&s, items, n + 1);
                     assert_true(items[0].share >= 1);
                     const double added = each * ((items[0].share + 3) / 4 * 4); /* a machine that takes prompts by fours of their own, dearer than the scheduler expects */
-                    assert_true(each * items[0].share <= fmax(limit - streams, streams / 4) || items[0].share == (known ? 1 : 4));
+                    assert_true(each * items[0].share <= fmax(limit - streams, streams / 4) || items[0].share == (known ? 1 : 2));
                     scheduler_measure(&s, n, items[0].share, (uint64_t)(streams + added));
                 }
             }

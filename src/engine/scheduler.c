@@ -9,7 +9,7 @@ enum { FEW = 16 };
 /* Then every so many passes have one token less, which tells what one costs. */
 enum { LESS = 8 };
 /* Passes vary: left for that are so many times what they are off what was expected, and at least this part of max_stall_ns. */
-static const double OFF_TIMES = 4, LEAST_SPARE = 0.08;
+static const double OFF_TIMES = 4, LEAST_SPARE = 0.06;
 /* Of the time that many tokens may take beside streams, whose price is known less well, this part is aimed at. */
 static const double AIM = 0.75;
 static const double MOST_GROWTH = 1.25;
@@ -138,16 +138,16 @@ static bool is_reading(const sched_item *items, int n) {
 
 static double many_ns(const scheduler *s, int n) { return s->many.shared + n * s->many.each; }
 
-/* How many tokens a pass apart from so many streams should hold: with which most are read in a rest, where a step that does not fit is not begun. */
+/* How many tokens a pass apart from so many streams should hold: with which most are read in a rest, of which about three quarters of a step remain unused, because one that does not fit is not begun. */
 static int chunk_apart(const scheduler *s, int n_decode) {
     const double rest = (double)scheduler_rest_ns(s, n_decode);
     double most = 0;
     int best = LEAST_MANY;
     for (int n = LEAST_MANY; n <= s->pass_tokens && many_ns(s, n) < LONGEST_NS; n += BY_MANY) {
-        const double steps = rest * s->steps / many_ns(s, n), fit = steps < s->steps ? floor(steps) : steps; /* after the last one the next pass begins */
+        const double fit = rest * s->steps / many_ns(s, n);
         if (fit < STEPS_AT_ONCE) break;
-        if (fit * n <= most) continue;
-        most = fit * n;
+        if ((fit - 0.75) * n <= most) continue;
+        most = (fit - 0.75) * n;
         best = n;
     }
     return best < s->pass_tokens ? best : s->pass_tokens;

@@ -183,10 +183,13 @@ void passes_together(loop *l) {
 
 /* ---- apart ---- */
 
-void passes_give_up(loop *l) {
-    loop_pass *p = &l->apart;
-    for (int i = 0; p->under_way && i < p->n; i++) p->of[i]->reading = false;
+static void stop_reading(loop_pass *p) {
+    for (int i = 0; i < p->n; i++) p->of[i]->reading = false;
     p->under_way = false;
+}
+
+void passes_give_up(loop *l) {
+    if (l->apart.under_way) stop_reading(&l->apart);
 }
 
 /* False when there is none to begin, or with e set when it failed. */
@@ -241,8 +244,7 @@ static bool run_piece(loop *l, int n_decode, bool must) {
     if (!ok || p->steps) trace_piece(l->o.trace, began, ok ? ns : 0, ok ? l->sched.steps - p->steps : 0, rest);
     if (ok && p->under_way) return false;
     l->engine->kv_wait_ns += l->apart_run.waited_ns;
-    p->under_way = true;
-    passes_give_up(l);
+    stop_reading(p);
     if (ok) end_pass(l, p, 0, p->n_tokens, p->ns, loop_now(l));
     else relieve(l, &e);
     return ok;

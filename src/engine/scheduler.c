@@ -82,6 +82,8 @@ static double chunk_beside_streams(const scheduler *s, int n_decode) {
     return chunk < 1 ? 1 : chunk;
 }
 
+/* ---- shares ---- */
+
 /* The highest priority below `below` among the prompts that still lack tokens; false when there is none. */
 static bool next_priority(const sched_item *items, int n, int64_t below, int *priority) {
     bool found = false;
@@ -136,7 +138,16 @@ static bool is_reading(const sched_item *items, int n) {
     return false;
 }
 
+/* ---- apart ---- */
+
 static double many_ns(const scheduler *s, int n) { return s->many.shared + n * s->many.each; }
+
+uint64_t scheduler_step_ns(const scheduler *s, int n) { return (uint64_t)(many_ns(s, n) / s->steps); }
+
+uint64_t scheduler_rest_ns(const scheduler *s, int n_decode) {
+    const sched_time t = decode_time(s, n_decode);
+    return (uint64_t)fmax((double)s->max_stall_ns - t.mean - spare_ns(s, t.off), LEAST_REST * t.mean);
+}
 
 /* How many tokens a pass apart from so many streams should hold: with which most are read in a rest, of which about three quarters of a step remain unused, because one that does not fit is not begun. */
 static int chunk_apart(const scheduler *s, int n_decode) {
@@ -166,6 +177,8 @@ static int wants_apart(const scheduler *s, const sched_item *items, int n, int n
     return chunk > FEW && many_ns(s, chunk) / chunk < APART_PAYS * p->ns / p->n ? chunk : 0;
 }
 
+/* ---- plans ---- */
+
 int scheduler_plan(scheduler *s, sched_item *items, int n) {
     const int n_decode = count_streams(items, n);
     for (int i = 0; i < n; i++) items[i].share = items[i].decoding ? 1 : 0;
@@ -187,15 +200,6 @@ int scheduler_plan(scheduler *s, sched_item *items, int n) {
     }
     return n_decode + share_all(s, items, n, room);
 }
-
-/* ---- apart ---- */
-
-uint64_t scheduler_rest_ns(const scheduler *s, int n_decode) {
-    const sched_time t = decode_time(s, n_decode);
-    return (uint64_t)fmax((double)s->max_stall_ns - t.mean - spare_ns(s, t.off), LEAST_REST * t.mean);
-}
-
-uint64_t scheduler_step_ns(const scheduler *s, int n) { return (uint64_t)(many_ns(s, n) / s->steps); }
 
 int scheduler_plan_apart(scheduler *s, sched_item *items, int n) {
     const int n_decode = count_streams(items, n), chunk = is_reading(items, n) ? 0 : wants_apart(s, items, n, n_decode);

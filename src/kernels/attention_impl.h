@@ -69,7 +69,7 @@ static void att_load_run(att_work *s) {
         uint8_t *panel = s->keys + (size_t)(p / PANEL_ROWS) * s->panel;
         if (a->k_type == QUANT_Q8_0) att_pack_keys(panel, s->key + p, s->bytes.blocks, 8, s->k_ahead);
         else if (a->k_type == QUANT_Q4_0) att_pack_keys(panel, s->key + p, s->bytes.blocks, 4, s->k_ahead);
-        else float_pack(panel, s->key + p, 0, s->k_bytes, s->panel / PANEL_ROWS, s->k_ahead);
+        else float_pack(panel, s->key + p, 0, s->k_bytes, s->panel / PANEL_ROWS, 0);
     }
     if (a->v_type == QUANT_Q8_0) att_row_scales(s->scales, RUN, s->value, first, last, s->v_blocks, 8);
     else if (a->v_type == QUANT_Q4_0) att_row_scales(s->scales, RUN, s->value, first, last, s->v_blocks, 4);
@@ -79,8 +79,7 @@ static void att_load_run(att_work *s) {
     INLINE void name##_scores_part(float *acc, const uint8_t *chunk, int64_t blocks, const float *x, int w, size_t ahead, int t0, int count) { \
         float_part(acc, RUN, true, chunk, blocks, x, w, ahead, t0, count, kind);                                                           \
     }                                                                                                                                      \
-    static void name##_scores(float *acc, const uint8_t *chunk, int64_t blocks, const float *x, int w) {                                  \
-        const size_t ahead = 0;                                                                                                            \
+    static void name##_scores(float *acc, const uint8_t *chunk, int64_t blocks, const float *x, int w, size_t ahead) {                     \
         TILE_CASES(name##_scores_part)                                                                                                     \
     }
 ATT_SCORES(f32, WORD_F32)
@@ -100,8 +99,10 @@ static void att_scores(const att_work *s, float score[PANEL_TILE][RUN], int q0, 
             }
             continue;
         }
-        if (type == QUANT_F32) f32_scores(&score[0][p], panel, s->k_padded, queries, w);
-        else f16_scores(&score[0][p], panel, s->k_padded, queries, w);
+        /* The next run is asked for here and not while this one is laid out: over the longer time memory is busy all along. */
+        const size_t ahead = q0 == 0 && s->k_ahead ? (size_t)((uintptr_t)s->key[p] - (uintptr_t)panel) + s->k_ahead : 0;
+        if (type == QUANT_F32) f32_scores(&score[0][p], panel, s->k_padded, queries, w, ahead);
+        else f16_scores(&score[0][p], panel, s->k_padded, queries, w, ahead);
     }
 }
 
@@ -111,15 +112,12 @@ INLINE vf att_cap(vf x, float cap) {
     return vf_mul(vf_set(cap), vf_sub(vf_set(1), vf_div(vf_set(2), vf_add(e, vf_set(1)))));
 }
 
-/* Turns a query's scores into weights; returns what its earlier sums must be multiplied with. */
-static float att_softmax(const att_work *s, float *score, int q) {
+/* A query's scores, scaled, and -INFINITY where it must not see. Returns the largest so far; *seen: it may see something of this run. */
+INLINE float att_see(const att_work *s, float *score, int q, bool *seen) {
     const kern_attention *a = s->a;
     const int first = (int)(a->first[q] > s->base ? min_of(a->first[q] - s->base, RUN) : 0);
     const int last = (int)(a->last[q] < s->base ? -1 : min_of(a->last[q] - s->base, RUN - 1));
-    if (first > last) { /* sees nothing of this run */
-        memset(score, 0, RUN * sizeof *score);
-        return 1;
-    }
+    *seen = first <= last;
     for (int i = 0; i < RUN; i += LANES) {
         vf x = vf_mul(vf_load(score + i), vf_set(a->scale));
         vf_store(score + i, a->cap > 0 ? att_cap(x, a->cap) : x);
@@ -128,8 +126,13 @@ static float att_softmax(const att_work *s, float *score, int q) {
     for (int i = last + 1; i < RUN; i++) score[i] = -INFINITY;
     vf largest = vf_load(score);
     for (int i = LANES; i < RUN; i += LANES) largest = vf_max(largest, vf_load(score + i));
+    const float most = vf_largest(largest), before = s->state[q].max;
+    return most > before ? most : before; /* not fmaxf: a call here makes the compiler save every register */
+}
+
+/* Turns them into weights; returns what the query's earlier sums must be multiplied with. */
+INLINE float att_weigh(const att_work *s, float *score, int q, float max) {
     att_state *state = &s->state[q];
-    const float max = fmaxf(state->max, vf_largest(largest));
     vf sum = vf_set(0);
     for (int i = 0; i < RUN; i += LANES) {
         vf p = vf_exp(vf_sub(vf_load(score + i), vf_set(max)));
@@ -140,6 +143,18 @@ static float att_softmax(const att_work *s, float *score, int q) {
     state->sum = state->sum * shrink + vf_sum(sum);
     state->max = max;
     return shrink;
+}
+
+/* In two steps over all queries: each is a chain in which one number waits for the other, and those of several queries go on side by side. */
+static void att_softmax(const att_work *s, float score[PANEL_TILE][RUN], float *shrink, int q0, int w) {
+    float max[PANEL_TILE];
+    bool seen[PANEL_TILE];
+    for (int t = 0; t < w; t++) max[t] = att_see(s, score[t], q0 + t, &seen[t]);
+    for (int t = 0; t < w; t++) {
+        shrink[t] = 1;
+        if (seen[t]) shrink[t] = att_weigh(s, score[t], q0 + t, max[t]);
+        else memset(score[t], 0, sizeof score[t]);
+    }
 }
 
 /* LANES numbers of a value from column `at`, without their scale; rows of blocks are whole, others may end before (part < LANES). */
@@ -234,7 +249,7 @@ static void att_tile(const att_work *s, int q0, int w) {
     if (!any) return;
     if (s->to - s->from + 1 < RUN) memset(score, 0, sizeof score); /* places of the run that no query may see are never computed */
     att_scores(s, score, q0, w);
-    for (int t = 0; t < w; t++) shrink[t] = att_softmax(s, score[t], q0 + t);
+    att_softmax(s, score, shrink, q0, w);
     switch (s->a->v_type) {
     case QUANT_F32: att_values_f32(s, (const float(*)[RUN])score, shrink, q0, w); break;
     case QUANT_F16: att_values_f16(s, (const float(*)[RUN])score, shrink, q0, w); break;
@@ -294,6 +309,17 @@ static void att_begin(att_work *s, const kern_attention *a) {
     else att_bytes_queries(&s->bytes, a);
 }
 
+/* Nobody has asked for the first run: all of it at once. */
+static void att_ask_first(const att_work *s, int64_t first) {
+    const kern_attention *a = s->a;
+    const int64_t last = min_of(first / RUN * RUN + RUN - 1, s->last), b = first / a->block;
+    if (last / a->block != b) return;
+    const size_t at = (size_t)(first % a->block), n = (size_t)(last - first + 1);
+    for (size_t i = 0; i < n * a->k_stride; i += 64) ask(a->k[b], at * a->k_stride + i);
+    if (a->k[b] != a->v[b])
+        for (size_t i = 0; i < n * a->v_stride; i += 64) ask(a->v[b], at * a->v_stride + i);
+}
+
 static void vec_attention(const kern_attention *a) {
     att_work s;
     att_begin(&s, a);
@@ -305,6 +331,7 @@ static void vec_attention(const kern_attention *a) {
         if (a->last[q] > s.last) s.last = a->last[q];
     }
     memset(s.sums, 0, (size_t)a->n_q * (size_t)a->v_dim * sizeof(float));
+    att_ask_first(&s, first);
     for (s.base = first / RUN * RUN; s.base <= s.last; s.base += RUN) {
         s.from = s.base < first ? first : s.base;
         s.to = min_of(s.base + RUN - 1, s.last);

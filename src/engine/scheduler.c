@@ -12,6 +12,8 @@ enum { LESS = 8 };
 static const double OFF_TIMES = 4, LEAST_SPARE = 0.06;
 /* Of the time that many tokens may take beside streams, whose price is known less well, this part is aimed at. */
 static const double AIM = 0.75;
+/* Streams that take nearly all of max_stall_ns, or more, leave this part of their own time: prompts that join them would otherwise hardly move. */
+static const double LEAST_REST = 1.0 / 12;
 static const double MOST_GROWTH = 1.25;
 /* Beside a long prompt, every so many passes are the streams' own: what they alone take changes (weights settle, other programs come and go), and prompts get the rest. */
 enum { OWN_PASS = 32 };
@@ -22,8 +24,6 @@ enum { BY_MANY = 16, LEAST_MANY = 32 };
 static const double LONGEST_NS = 0.5e9;
 /* So many of its steps must fit between two passes of streams, at least. */
 enum { STEPS_AT_ONCE = 2 };
-/* Streams that take nearly all of max_stall_ns leave this part of their own time. */
-static const double LEAST_REST = 0.125;
 /* Prompts are read apart where a token costs less than this part of what it costs together with streams, by at least so many passes, and where more than FEW are left. */
 static const double APART_PAYS = 0.75;
 enum { APART_AFTER = 3 };
@@ -45,11 +45,10 @@ static sched_time decode_time(const scheduler *s, int n_decode) {
 
 double scheduler_decode_ns(const scheduler *s, int n_decode) { return n_decode ? decode_time(s, n_decode).mean : 0; }
 
-/* How long prompts may take of a pass beside so many streams: what these leave of max_stall_ns. Streams that leave less than a quarter of their own time leave that: they are slow because they are
- * many, and prompts that join them would otherwise hardly move. */
-static double prompt_limit_ns(const scheduler *s, int n_decode) {
-    const double alone = scheduler_decode_ns(s, n_decode), rest = (double)s->max_stall_ns - alone, least = alone / 4;
-    return rest > least ? rest : least;
+/* How long prompts may take beside so many streams: what these leave of max_stall_ns, and of that what is left when so much is spared for what varies. */
+static double rest_ns(const scheduler *s, int n_decode, double spare) {
+    const double alone = scheduler_decode_ns(s, n_decode);
+    return fmax((double)s->max_stall_ns - alone - spare, LEAST_REST * alone);
 }
 
 /* What tokens share is most of all reading the keys and values that they look at. Passes of one size do not tell it from what each costs: that is then kept as it was, and at first all is each one's. */
@@ -72,10 +71,9 @@ static void price_learn(sched_price *p, double n, double ns) {
 
 /* Prompt tokens that a pass may hold beside running streams: prompts always move on, if only by one. */
 static double chunk_beside_streams(const scheduler *s, int n_decode) {
-    const double most_ns = prompt_limit_ns(s, n_decode);
-    double chunk = s->each_ns > 0 ? AIM * most_ns / s->each_ns : FIRST_CHUNK;
+    double chunk = s->each_ns > 0 ? AIM * rest_ns(s, n_decode, 0) / s->each_ns : FIRST_CHUNK;
     if (chunk < FEW && s->price.each > 0) {
-        const double line = (most_ns - spare_ns(s, s->price.off) - s->price.shared) / s->price.each;
+        const double line = (rest_ns(s, n_decode, spare_ns(s, s->price.off)) - s->price.shared) / s->price.each;
         chunk = fmin(fmin(line, FEW), fmax(chunk, s->price.last + 2)); /* the line ends where products take another eight: it is followed step by step */
     }
     if (chunk > s->most) chunk = s->most;
@@ -145,8 +143,7 @@ static double many_ns(const scheduler *s, int n) { return s->many.shared + n * s
 uint64_t scheduler_step_ns(const scheduler *s, int n) { return (uint64_t)(many_ns(s, n) / s->steps); }
 
 uint64_t scheduler_rest_ns(const scheduler *s, int n_decode) {
-    const sched_time t = decode_time(s, n_decode);
-    return (uint64_t)fmax((double)s->max_stall_ns - t.mean - spare_ns(s, t.off), LEAST_REST * t.mean);
+    return (uint64_t)rest_ns(s, n_decode, spare_ns(s, decode_time(s, n_decode).off));
 }
 
 /* How many tokens a pass apart from so many streams should hold: with which most are read in a rest, of which about three quarters of a step remain unused, because one that does not fit is not begun. */
@@ -223,10 +220,10 @@ static void measure_streams(scheduler *s, int n, double ns) {
 static void measure_beside(scheduler *s, int n_decode, int n_prompt, double ns) {
     s->shared++;
     double prompt_ns = ns - scheduler_decode_ns(s, n_decode);
-    const bool late = prompt_ns > prompt_limit_ns(s, n_decode);
+    const bool late = prompt_ns > rest_ns(s, n_decode, 0);
     /* The short end of a prompt says little about the price of a token. */
     if (n_prompt * 2 < (int)s->chunk && !late) return;
-    if (prompt_ns < 0.1 * ns) prompt_ns = 0.1 * ns; /* hidden behind the streams; a tenth is noise */
+    if (prompt_ns < 0.05 * ns) prompt_ns = 0.05 * ns; /* hidden behind the streams; a twentieth is noise */
     if (s->price.streams != n_decode) s->price = (sched_price){.streams = n_decode};
     price_learn(&s->price, n_prompt, prompt_ns);
     double each = prompt_ns / n_prompt;

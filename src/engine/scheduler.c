@@ -12,8 +12,10 @@ enum { LESS = 8 };
 static const double OFF_TIMES = 4, LEAST_SPARE = 0.06;
 /* Of the time that many tokens may take beside streams, whose price is known less well, this part is aimed at. */
 static const double AIM = 0.75;
-/* Streams that take nearly all of max_stall_ns, or more, leave this part of their own time: prompts that join them would otherwise hardly move. */
+/* Streams that take nearly all of max_stall_ns leave this part of their own time: prompts that join them would otherwise not move. */
 static const double LEAST_REST = 1.0 / 12;
+/* Streams that take all of it and more miss it without prompts too. These then get so much. */
+static const double MISSED_REST = 0.25;
 static const double MOST_GROWTH = 1.25;
 /* Beside a long prompt, every so many passes are the streams' own: what they alone take changes (weights settle, other programs come and go), and prompts get the rest. */
 enum { OWN_PASS = 32 };
@@ -45,10 +47,10 @@ static sched_time decode_time(const scheduler *s, int n_decode) {
 
 double scheduler_decode_ns(const scheduler *s, int n_decode) { return n_decode ? decode_time(s, n_decode).mean : 0; }
 
-/* How long prompts may take beside so many streams: what these leave of max_stall_ns, and of that what is left when so much is spared for what varies. */
+/* How long prompts may take beside so many streams, when so much is spared for what varies: what these leave of max_stall_ns. */
 static double rest_ns(const scheduler *s, int n_decode, double spare) {
-    const double alone = scheduler_decode_ns(s, n_decode);
-    return fmax((double)s->max_stall_ns - alone - spare, LEAST_REST * alone);
+    const double alone = scheduler_decode_ns(s, n_decode), most = (double)s->max_stall_ns;
+    return alone > (1 - LEAST_SPARE) * most ? MISSED_REST * alone : fmax(most - alone - spare, LEAST_REST * alone);
 }
 
 /* What tokens share is most of all reading the keys and values that they look at. Passes of one size do not tell it from what each costs: that is then kept as it was, and at first all is each one's. */

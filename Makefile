@@ -19,6 +19,12 @@ ifneq ($(filter-out help deps clean,$(or $(MAKECMDGOALS),all)),)
 PC_CFLAGS = $(shell pkg-config --cflags $(LIBS_PC) 2>/dev/null)
 PC_LIBS   = $(shell pkg-config --libs $(LIBS_PC) 2>/dev/null)
 endif
+# Who builds without what is needed gets a sentence and not the compiler's; run and test install it first.
+ifneq ($(filter-out help deps clean run test asan ubsan tsan fuzz,$(or $(MAKECMDGOALS),all)),)
+ifeq ($(shell pkg-config --exists $(LIBS_PC) libedit libcurl libmicrohttpd 2>/dev/null && echo found),)
+$(error hearth needs development files that are not here: "make deps" installs them)
+endif
+endif
 LDLIBS    = $(PC_LIBS) -lm
 # Line editing, downloads and HTTP, for the program only: the library has no server in it.
 CLI_LIBS := -ledit -lcurl

@@ -243,6 +243,14 @@ static bool is_held(const loop *l, const choice *c) {
     return (c->index > 0 && first->picked == 0 && first->finish == LOOP_RUNNING) || is_being_read(l, c);
 }
 
+bool admit_could_start(loop *l) {
+    bool any = false;
+    pthread_mutex_lock(&l->lock);
+    for (size_t i = 0; i < l->n_inbox && l->n_running < l->o.max_running && !any; i++) any = !is_held(l, l->inbox[i]);
+    pthread_mutex_unlock(&l->lock);
+    return any;
+}
+
 static int running_of(const loop *l, uint64_t owner) {
     int n = 0;
     for (int i = 0; i < l->n_running; i++) n += l->running[i]->ticket->owner == owner;

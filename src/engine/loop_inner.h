@@ -120,6 +120,7 @@ struct loop {
     model_run run, apart_run;
     loop_pass together, apart;
     uint64_t told_ns;   /* when streams got their last tokens */
+    int again;          /* times that the pass of prompts that is computed was begun before */
     float *logits;
     choice **waiting, **running;
     size_t n_queue, cap_waiting;
@@ -135,6 +136,7 @@ struct loop {
 bool admit_arrivals(loop *l);      /* waits until there is work; false when the loop ends */
 void admit_drop_ended(loop *l);    /* whose owner left, whose sibling failed, whose time is over */
 void admit_start(loop *l);         /* starts who may start */
+bool admit_could_start(loop *l);   /* whether somebody has come who might be started now */
 void admit_keep_budget(loop *l);   /* sends back who does not fit */
 bool admit_preempt(loop *l);       /* sends the youngest back */
 bool admit_mend(loop *l);          /* sends those back of which something turned out to be damaged on disk; false: there are none */

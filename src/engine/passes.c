@@ -153,6 +153,28 @@ static void record(loop *l, const loop_pass *p, bool apart, uint64_t began, uint
 
 /* ---- together ---- */
 
+/* Requests that come one just behind the other should be read in one pass: read one by one, all but the first would have to fit into what its stream leaves of the time. So a pass of prompts alone that has
+ * computed less than this part of its steps is given up and begun again with them, but not for ever. */
+enum { EARLY = 16, MOST_AGAIN = 4 };
+
+static bool begin_again(loop *l, const loop_pass *p, int step) {
+    return step * EARLY <= l->sched.steps && l->again < MOST_AGAIN && p->n_tokens < l->sched.pass_tokens && admit_could_start(l);
+}
+
+/* *again: it was given up. */
+static bool compute(loop *l, loop_pass *p, int n_decode, bool *again, err *e) {
+    bool done = false, ok = model_begin(&l->engine->model, &l->run, p->parts, p->n, e);
+    for (int step = 0; ok && !done; step++) {
+        if (n_decode == 0 && begin_again(l, p, step)) {
+            *again = true;
+            break;
+        }
+        ok = model_step(&l->run, l->logits, &done, e);
+    }
+    l->engine->kv_wait_ns += l->run.waited_ns;
+    return ok;
+}
+
 void passes_together(loop *l) {
     loop_pass *p = &l->together;
     sched_item items[MOST_RUNNING];
@@ -167,11 +189,12 @@ void passes_together(loop *l) {
     }
     err e = {0};
     const uint64_t began = loop_now(l);
-    const bool ok = model_forward(&l->engine->model, &l->run, p->parts, p->n, l->logits, &e);
-    l->engine->kv_wait_ns += l->run.waited_ns;
-    if (!ok) {
+    bool again = false;
+    const bool ok = compute(l, p, n_decode, &again, &e);
+    l->again = again ? l->again + 1 : 0;
+    if (again || !ok) {
         record(l, p, false, began, 0);
-        relieve(l, &e);
+        if (!ok) relieve(l, &e);
         return;
     }
     pick_all(l, p);

@@ -6,7 +6,7 @@
  *   hearth-trace 2 PASS_TOKENS STEPS MAX_STALL
  *   arrive S TIME TOKENS PRIORITY OWNER   a request (one line for each answer)
  *   start S TIME TOKENS KNOWN [S ...]     goes from the queue to those that run; KNOWN of its TOKENS need not be computed. Then those that wait but must not start yet
- *   pass TIME DURATION [S SHARE ...]      computed: how many tokens of whom; without what it waited for the disk. DURATION 0: it failed, and nothing was computed
+ *   pass TIME DURATION [S SHARE ...]      computed: how many tokens of whom; without what it waited for the disk. DURATION 0: it failed or was given up for others that came, and nothing was computed
  *   apart S SHARE [S SHARE ...]           a pass of prompts is begun that is computed in pieces: how many tokens of whom
  *   piece TIME DURATION LEFT REST         some steps of it were computed, and LEFT remain: 0, it is done. DURATION 0: it failed, and is given up. REST: how long it might take at most after the
  *                                         streams' last tokens, 0 without streams. It is given up, too, when one of its sequences goes back or ends

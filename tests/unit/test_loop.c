@@ -552,6 +552,71 @@ static void test_prompts_are_read_in_pieces(void **state) {
     buf_free(&expected);
 }
 
+/* Somebody who comes when the loop's thread has taken in what came, and before it computes. */
+typedef struct visitor {
+    loop *l;
+    loop_request r;
+    loop_ticket *ticket;
+    atomic_int looks;
+} visitor;
+
+static uint64_t look_and_come(void *user) {
+    visitor *v = user;
+    const int look = atomic_fetch_add(&v->looks, 1); /* the first is of who submits, the second the thread's */
+    if (look == 1) v->ticket = loop_submit(v->l, &v->r, NULL);
+    return 1000u * (1 + (uint64_t)look);
+}
+
+/* How often a pass was given up while one who comes late is served with the first. */
+static size_t times_given_up(const prompt *p, const prompt *late, const char *tenant) {
+    err e = {0};
+    char path[200];
+    snprintf(path, sizeof path, "%s/visit", temp_dir());
+    visitor v = {.r = request_of(late, 4)};
+    loop_options lo = loop_defaults();
+    lo.now = look_and_come;
+    lo.now_user = &v;
+    lo.trace = trace_open(path, &e);
+    v.l = loop_new(exact, &lo, &e);
+    assert_true(lo.trace && v.l);
+    loop_request r = request_of(p, 4);
+    r.tenant = v.r.tenant = tenant; /* nothing is known of them */
+    loop_ticket *t = loop_submit(v.l, &r, &e);
+    const prompt *of[2] = {p, late};
+    for (int i = 0; i < 2; i++) {
+        buf text = {0}, expected = alone(forgetful, of[i], 4);
+        loop_ticket *asked_of = i ? v.ticket : t;
+        assert_non_null(asked_of);
+        assert_int_equal(collect(asked_of, &text, NULL), LOOP_DONE);
+        assert_true(buf_addc(&text, 0, NULL));
+        assert_string_equal(text.data, expected.data);
+        buf_free(&text), buf_free(&expected);
+        loop_ticket_free(asked_of);
+    }
+    loop_free(v.l);
+    assert_true(trace_close(lo.trace, &e));
+    buf text = slurp(path);
+    trace_report report;
+    assert_true(trace_replay(text.data, text.len, &report, &e));
+    assert_int_equal(report.differ, 0);
+    size_t n = 0;
+    for (const char *at = text.data; (at = strstr(at, "\npass ")) != NULL;) {
+        at += 6;
+        n += strncmp(strchr(at, ' '), " 0 ", 3) == 0;
+    }
+    buf_free(&text);
+    return n;
+}
+
+/* Who comes when a pass of prompts has hardly begun is read in it, but not where it would wait for what that pass computes, or finds no room in it. */
+static void test_who_comes_just_behind(void **state) {
+    (void)state;
+    prompt p = lengthened(asked(questions[0]), 100), other = lengthened(asked(questions[1]), 100), full = lengthened(asked(questions[2]), 600);
+    assert_int_equal(times_given_up(&p, &other, "other"), 1);
+    assert_int_equal(times_given_up(&p, &p, "same"), 0);
+    assert_int_equal(times_given_up(&full, &other, "full"), 0);
+}
+
 /* Too little memory for all: some are sent back and go on later, none fails, no answer changes. */
 static void test_little_memory(void **state) {
     (void)state;
@@ -813,7 +878,7 @@ int main(void) {
         cmocka_unit_test(test_who_starts_next),
         cmocka_unit_test_setup(test_company_changes_nothing, use_exact),
         cmocka_unit_test_setup(test_company_changes_nothing, use_apart),
-        cmocka_unit_test_setup(test_prompts_are_read_in_pieces, use_exact),
+        cmocka_unit_test_setup(test_prompts_are_read_in_pieces, use_exact), cmocka_unit_test_setup(test_who_comes_just_behind, use_exact),
         cmocka_unit_test_setup(test_little_memory, use_exact),
         cmocka_unit_test_setup(test_little_memory, use_apart),
         cmocka_unit_test_setup(test_prefixes_are_remembered, use_exact),

@@ -154,7 +154,7 @@ static void record(loop *l, const loop_pass *p, bool apart, uint64_t began, uint
 /* ---- together ---- */
 
 /* Requests that come one just behind the other should be read in one pass: read one by one, all but the first would have to fit into what its stream leaves of the time. So a pass of prompts alone that has
- * computed less than this part of its steps is given up and begun again with them, but not for ever. */
+ * computed no more than this part of its steps is given up and begun again with them, but not for ever. */
 enum { EARLY = 16, MOST_AGAIN = 4 };
 
 static bool begin_again(loop *l, const loop_pass *p, int step) {

@@ -12,9 +12,9 @@ enum { LESS = 8 };
 static const double OFF_TIMES = 6, LEAST_SPARE = 0.06;
 /* Of the time that many tokens may take beside streams, whose price is known less well, this part is aimed at. */
 static const double AIM = 0.75;
-/* Streams that take nearly all of max_stall_ns leave this part of their own time: prompts that join them would otherwise not move. */
+/* Prompts get at least this part of the streams' own time: beside streams that take nearly all of max_stall_ns they would otherwise not move. */
 static const double LEAST_REST = 1.0 / 12;
-/* Streams that take all of it and more miss it without prompts too. These then get so much. */
+/* Streams that take all of it and more miss it without prompts too, and then leave this part. */
 static const double MISSED_REST = 0.25;
 static const double MOST_GROWTH = 1.25;
 /* Beside a long prompt, every so many passes are the streams' own: what they alone take changes (weights settle, other programs come and go), and prompts get the rest. */
@@ -50,7 +50,8 @@ double scheduler_decode_ns(const scheduler *s, int n_decode) { return n_decode ?
 /* How long prompts may take beside so many streams, when so much is spared for what varies: what these leave of max_stall_ns. */
 static double rest_ns(const scheduler *s, int n_decode, double spare) {
     const double alone = scheduler_decode_ns(s, n_decode), most = (double)s->max_stall_ns;
-    return alone > (1 - LEAST_SPARE) * most ? MISSED_REST * alone : fmax(most - alone - spare, LEAST_REST * alone);
+    const double left = alone > (1 - LEAST_SPARE) * most ? MISSED_REST * alone : most - alone;
+    return fmax(left - spare, LEAST_REST * alone);
 }
 
 /* What tokens share is most of all reading the keys and values that they look at. Passes of one size do not tell it from what each costs: that is then kept as it was, and at first all is each one's. */

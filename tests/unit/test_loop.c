@@ -137,7 +137,7 @@ static void test_chunks_beside_slow_streams(void **state) {
                     scheduler_plan(&s, items, n + 1);
                     assert_true(items[0].share >= 1);
                     const double added = each * ((items[0].share + 3) / 4 * 4); /* a machine that takes prompts by fours of their own, dearer than the scheduler expects */
-                    assert_true(each * items[0].share <= 1.1 * fmax(limit - streams, streams / (streams > 0.9 * limit ? 4 : 12)) || items[0].share == (known ? 1 : 2));
+                    assert_true(each * items[0].share <= fmax(limit - streams, streams / (streams > 0.94 * limit ? 4 : 12)) || items[0].share == (known ? 1 : 2));
                     scheduler_measure(&s, n, items[0].share, (uint64_t)(streams + added));
                 }
             }
@@ -263,7 +263,7 @@ static void test_passes_apart_fit(void **state) {
             list_some(items, 1, 1, 4000);
             const double rest = (double)scheduler_rest_ns(&s, 1), n = scheduler_plan_apart(&s, items, 2);
             assert_true(rest >= alone / 12 - 1);                        /* prompts always move on */
-            assert_true(alone > 0.94 * LIMIT ? rest == floor(alone / 4) : rest + alone < LIMIT || rest <= alone / 12); /* within the limit where streams can keep it */
+            assert_true(rest <= alone / 12 || (alone > 0.94 * LIMIT ? rest <= alone / 4 : rest + alone < LIMIT)); /* and else leave streams their time */
             assert_true(n >= 32 && (n == 32 || (n * many <= 0.5e9 && n * many / STEPS <= rest / 2)));
             for (double other = 48; other <= 512; other += 16) /* no other size would be better */
                 if (n * many < 0.5e9 && other * many < 0.5e9 && other * many / STEPS <= rest / 2) assert_true((rest * STEPS / (n * many) - 0.75) * n >= (rest * STEPS / (other * many) - 0.75) * other - 1e-6);
@@ -878,7 +878,8 @@ int main(void) {
         cmocka_unit_test(test_who_starts_next),
         cmocka_unit_test_setup(test_company_changes_nothing, use_exact),
         cmocka_unit_test_setup(test_company_changes_nothing, use_apart),
-        cmocka_unit_test_setup(test_prompts_are_read_in_pieces, use_exact), cmocka_unit_test_setup(test_who_comes_just_behind, use_exact),
+        cmocka_unit_test_setup(test_prompts_are_read_in_pieces, use_exact),
+        cmocka_unit_test_setup(test_who_comes_just_behind, use_exact),
         cmocka_unit_test_setup(test_little_memory, use_exact),
         cmocka_unit_test_setup(test_little_memory, use_apart),
         cmocka_unit_test_setup(test_prefixes_are_remembered, use_exact),

@@ -85,6 +85,7 @@ void route_metrics(api *a, http_request *r) {
     counter(&b, "hearth_completion_tokens_total", "Tokens generated.", s.completion_tokens);
     counter(&b, "hearth_passes_total", "Passes through the model.", s.passes);
     counter(&b, "hearth_pass_tokens_total", "Tokens computed in those passes; over passes: the batch size.", s.pass_tokens);
+    counter(&b, "hearth_passes_late_total", "Passes that went on without the prompts they held, which would have kept streams waiting longer than --max-stall.", s.late);
     counter(&b, "hearth_preemptions_total", "Sequences sent back to the queue for want of memory.", s.preemptions);
     gauge(&b, "hearth_running", "Sequences computed now.", s.running);
     gauge(&b, "hearth_waiting", "Sequences that wait.", s.waiting);

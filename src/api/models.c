@@ -203,7 +203,7 @@ static void add_histogram(loop_histogram *to, const loop_histogram *from) {
 static void add_counts(loop_stats *to, const loop_stats *s) {
     to->requests += s->requests, to->refused += s->refused, to->finished += s->finished, to->failed += s->failed, to->cancelled += s->cancelled;
     to->prompt_tokens += s->prompt_tokens, to->computed_tokens += s->computed_tokens, to->completion_tokens += s->completion_tokens;
-    to->passes += s->passes, to->pass_tokens += s->pass_tokens, to->preemptions += s->preemptions;
+    to->passes += s->passes, to->pass_tokens += s->pass_tokens, to->late += s->late, to->preemptions += s->preemptions;
     to->hits += s->hits, to->misses += s->misses, to->hot_tokens += s->hot_tokens, to->warm_tokens += s->warm_tokens;
     to->hot_saved_s += s->hot_saved_s, to->warm_saved_s += s->warm_saved_s;
     add_histogram(&to->first_token, &s->first_token);

@@ -19,6 +19,10 @@ int pool_cores(void);
 typedef void pool_task(void *context, int64_t i, int thread);
 void pool_run(pool *p, int64_t n, pool_task *task, void *context);
 
+/* For a thread that computes for long: others that have little to do (who tells a token, who hears of it) need not wait until its turn ends, which on Linux since 6.6 is a few milliseconds. Its share of the core stays the
+ * same. The pool's own threads have done it. */
+void pool_give_way(void);
+
 /* What a thread other than the caller's (0) should ask memory for while it waits: where it will begin to read in the loop after the next. NULL: nothing. It need not be there any more when it is asked for. */
 void pool_ahead(pool *p, int thread, const void *from, size_t bytes);
 

@@ -75,6 +75,7 @@ void loop_fail(loop *l, choice *c, const err *e) {
 
 static void *loop_main(void *user) {
     loop *l = user;
+    pool_give_way();
     while (admit_arrivals(l)) {
         admit_drop_ended(l);
         admit_start(l);
@@ -193,6 +194,7 @@ loop_stats loop_count(loop *l) {
     s.completion_tokens = l->completion_tokens;
     s.passes = l->passes;
     s.pass_tokens = l->pass_tokens;
+    s.late = l->late;
     s.preemptions = l->preemptions;
     s.running = l->running_now;
     s.chunk = l->chunk_now;

@@ -140,7 +140,7 @@ extern const double loop_bounds[LOOP_BUCKETS];
 typedef struct loop_stats {
     uint64_t requests, refused, finished, failed, cancelled;
     uint64_t prompt_tokens, computed_tokens, completion_tokens; /* asked, computed of those, picked */
-    uint64_t passes, pass_tokens, preemptions;
+    uint64_t passes, pass_tokens, late, preemptions;
     int running, waiting;
     int chunk;            /* prompt tokens that are read at once beside running streams, as adapted */
     uint64_t kv_bytes, kv_budget; /* of what runs, what is shared counted once; all that may be in memory */

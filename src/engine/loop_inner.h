@@ -90,6 +90,8 @@ typedef struct loop_pass {
     model_part parts[MOST_RUNNING];
     choice *of[MOST_RUNNING], *pickers[MOST_RUNNING], *closers[MOST_RUNNING];
     int n, n_pickers, n_closers, n_tokens;
+    int n_out;      /* parts behind these that it went on without ... */
+    uint64_t would; /* ... with which it would have taken so long; 0: none */
     bool under_way; /* begun, and resting now */
     int steps;      /* computed of it */
     uint64_t ns;    /* that took */
@@ -120,6 +122,8 @@ struct loop {
     model_run run, apart_run;
     loop_pass together, apart;
     uint64_t told_ns;   /* when streams got their last tokens */
+    bool was_late;      /* the last pass with streams and prompts came late, and went on without the prompts */
+    double last_step;   /* the part of such a pass that its last step takes, which makes logits */
     int again;          /* times that the pass of prompts that is computed was begun before */
     float *logits;
     choice **waiting, **running;
@@ -127,7 +131,7 @@ struct loop {
     int n_running;
     /* counts */
     _Atomic uint64_t requests, refused, finished, failed, cancelled, prompt_tokens, computed_tokens, completion_tokens, passes, pass_tokens,
-        preemptions, kv_bytes, hits, misses, hot_tokens, warm_tokens;
+        late, preemptions, kv_bytes, hits, misses, hot_tokens, warm_tokens;
     _Atomic int running_now, chunk_now;
     histogram first_token, between_tokens, pass, total;
 };

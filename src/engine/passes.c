@@ -110,7 +110,6 @@ static void embed(loop *l, loop_pass *p) {
 static void end_pass(loop *l, loop_pass *p, int n_decode, int n_prompt, uint64_t ns, uint64_t now) {
     const double streams_ns = scheduler_decode_ns(&l->sched, n_decode);
     if (n_prompt && (double)ns > streams_ns) recall_computed(l->engine, (size_t)n_prompt, ns - (uint64_t)streams_ns);
-    scheduler_measure(&l->sched, n_decode, n_prompt, ns);
     histogram_add(&l->pass, ns);
     l->passes++;
     l->pass_tokens += (uint64_t)p->n_tokens;
@@ -146,9 +145,11 @@ static void record(loop *l, const loop_pass *p, bool apart, uint64_t began, uint
     uint64_t orders[MOST_RUNNING];
     int shares[MOST_RUNNING];
     if (!l->o.trace) return;
-    for (int i = 0; i < p->n; i++) orders[i] = p->of[i]->order, shares[i] = p->parts[i].n;
-    if (apart) trace_apart(l->o.trace, orders, shares, p->n);
-    else trace_pass(l->o.trace, began, ns, orders, shares, p->n);
+    const int n = p->n + p->n_out;
+    for (int i = 0; i < n; i++) orders[i] = p->of[i]->order, shares[i] = p->parts[i].n;
+    if (apart) trace_apart(l->o.trace, orders, shares, n);
+    else if (p->would) trace_late(l->o.trace, began, ns, p->would, orders, shares, n);
+    else trace_pass(l->o.trace, began, ns, orders, shares, n);
 }
 
 /* ---- together ---- */
@@ -161,18 +162,56 @@ static bool begin_again(loop *l, const loop_pass *p, int step) {
     return step * EARLY <= l->sched.steps && l->again < MOST_AGAIN && p->n_tokens < l->sched.pass_tokens && admit_could_start(l);
 }
 
+/* A pass that turns out to take longer than its streams may wait goes on without its prompts, of which it holds a few tokens only; but not without a single one twice in a row: prompts always move on. What is left of it is taken to go as
+ * was expected (layers are much alike): a pause is over when it is seen, and who is slow throughout is found out while that still helps, as streams alone take much less. */
+static bool comes_late(loop *l, loop_pass *p, int n_decode, int step, uint64_t began) {
+    if ((l->was_late && p->n_tokens == n_decode + 1) || step == 0 || step % 2) return false;
+    const double left = 1 - (1 - l->last_step) * step / (l->sched.steps - 1);
+    const uint64_t now = loop_now(l), ends = now + (uint64_t)(left * scheduler_expect_ns(&l->sched, n_decode, p->n_tokens - n_decode));
+    if (ends <= l->told_ns + scheduler_latest_ns(&l->sched, n_decode)) return false;
+    p->would = without(ends - began, l->run.waited_ns);
+    return true;
+}
+
+/* The prompts stand behind the streams. */
+static void go_on_without_prompts(loop *l, loop_pass *p, int n_decode) {
+    model_go_on_with(&l->run, n_decode);
+    p->n_out = p->n - n_decode;
+    p->n = p->n_tokens = n_decode;
+    while (p->n_pickers > 0 && !p->pickers[p->n_pickers - 1]->decoding) p->n_pickers--;
+    while (p->n_closers > 0 && !p->closers[p->n_closers - 1]->decoding) p->n_closers--;
+}
+
 /* *again: it was given up. */
-static bool compute(loop *l, loop_pass *p, int n_decode, bool *again, err *e) {
+static bool compute(loop *l, loop_pass *p, int n_decode, uint64_t began, bool *again, err *e) {
     bool done = false, ok = model_begin(&l->engine->model, &l->run, p->parts, p->n, e);
+    uint64_t last_began = 0;
     for (int step = 0; ok && !done; step++) {
-        if (n_decode == 0 && begin_again(l, p, step)) {
-            *again = true;
-            break;
-        }
+        *again = n_decode == 0 && begin_again(l, p, step);
+        if (*again) break;
+        const bool both = n_decode > 0 && p->n > n_decode;
+        if (both && comes_late(l, p, n_decode, step, began)) go_on_without_prompts(l, p, n_decode);
+        if (both && step == l->sched.steps - 1) last_began = loop_now(l);
         ok = model_step(&l->run, l->logits, &done, e);
     }
     l->engine->kv_wait_ns += l->run.waited_ns;
+    if (ok && last_began) {
+        const uint64_t now = loop_now(l);
+        l->last_step += 0.2 * ((double)(now - last_began) / (double)(now - began + 1) - l->last_step);
+    }
     return ok;
+}
+
+/* Returns how many streams there are. */
+static int fill(loop *l, loop_pass *p, const sched_item *items) {
+    p->n = p->n_out = p->n_pickers = p->n_closers = p->n_tokens = 0;
+    p->would = 0;
+    for (int i = 0; i < l->n_running; i++)
+        if (items[i].decoding) add_part(l, p, l->running[i], items[i].share);
+    const int n_decode = p->n;
+    for (int i = 0; i < l->n_running; i++)
+        if (!items[i].decoding && items[i].share > 0) add_part(l, p, l->running[i], items[i].share);
+    return n_decode;
 }
 
 void passes_together(loop *l) {
@@ -180,19 +219,15 @@ void passes_together(loop *l) {
     sched_item items[MOST_RUNNING];
     list_items(l, items);
     const int n_tokens = l->n_running ? scheduler_plan(&l->sched, items, l->n_running) : 0;
-    int n_decode = 0;
     if (n_tokens == 0) return;
-    p->n = p->n_pickers = p->n_closers = p->n_tokens = 0;
-    for (int i = 0; i < l->n_running; i++) {
-        if (items[i].share > 0) add_part(l, p, l->running[i], items[i].share);
-        n_decode += items[i].decoding;
-    }
+    const int n_decode = fill(l, p, items), n_prompt = n_tokens - n_decode;
     err e = {0};
     const uint64_t began = loop_now(l);
     bool again = false;
-    const bool ok = compute(l, p, n_decode, &again, &e);
+    const bool ok = compute(l, p, n_decode, began, &again, &e);
     l->again = again ? l->again + 1 : 0;
     if (again || !ok) {
+        p->would = 0;
         record(l, p, false, began, 0);
         if (!ok) relieve(l, &e);
         return;
@@ -200,8 +235,13 @@ void passes_together(loop *l) {
     pick_all(l, p);
     l->told_ns = loop_now(l);
     const uint64_t ns = without(l->told_ns - began, l->run.waited_ns); /* how long the disk took says nothing of the next pass */
+    const bool late = p->n_out > 0;
     record(l, p, false, began, ns);
-    end_pass(l, p, n_decode, n_tokens - n_decode, ns, l->told_ns);
+    if (late) scheduler_measure_late(&l->sched, n_decode, n_prompt, p->would);
+    else scheduler_measure(&l->sched, n_decode, n_prompt, ns);
+    end_pass(l, p, n_decode, late ? 0 : n_prompt, ns, l->told_ns);
+    if (n_prompt) l->was_late = late;
+    l->late += late;
 }
 
 /* ---- apart ---- */
@@ -268,9 +308,13 @@ static bool run_piece(loop *l, int n_decode, bool must) {
     if (ok && p->under_way) return false;
     l->engine->kv_wait_ns += l->apart_run.waited_ns;
     stop_reading(p);
-    if (ok) end_pass(l, p, 0, p->n_tokens, p->ns, loop_now(l));
-    else relieve(l, &e);
-    return ok;
+    if (!ok) {
+        relieve(l, &e);
+        return false;
+    }
+    scheduler_measure(&l->sched, 0, p->n_tokens, p->ns);
+    end_pass(l, p, 0, p->n_tokens, p->ns, loop_now(l));
+    return true;
 }
 
 void passes_apart(loop *l) {

@@ -10,6 +10,8 @@ enum { FEW = 16 };
 enum { LESS = 8 };
 /* Passes vary: left for that are so many times what they are off what was expected, and at least this part of max_stall_ns. */
 static const double OFF_TIMES = 6, LEAST_SPARE = 0.06;
+/* Left by a pass that is computed, whose length is known better; also for picking its tokens. */
+static const double LATE_SPARE = 0.04;
 /* Of the time that many tokens may take beside streams, whose price is known less well, this part is aimed at. */
 static const double AIM = 0.75;
 /* Prompts get at least this part of the streams' own time: beside streams that take nearly all of max_stall_ns they would otherwise not move. */
@@ -54,6 +56,10 @@ static double rest_ns(const scheduler *s, int n_decode, double spare) {
     return fmax(left - spare, LEAST_REST * alone);
 }
 
+uint64_t scheduler_latest_ns(const scheduler *s, int n_decode) {
+    return (uint64_t)(scheduler_decode_ns(s, n_decode) + rest_ns(s, n_decode, LATE_SPARE * (double)s->max_stall_ns));
+}
+
 /* What tokens share is most of all reading the keys and values that they look at. Passes of one size do not tell it from what each costs: that is then kept as it was, and at first all is each one's. */
 static void price_learn(sched_price *p, double n, double ns) {
     const double keep = 0.9, old = 0.5; /* of the slope: weighs as much as passes whose sizes vary by that, squared */
@@ -70,6 +76,11 @@ static void price_learn(sched_price *p, double n, double ns) {
     const double each = (together + old * (known ? p->each : mean)) / (spread + old);
     p->each = fmin(fmax(each, mean / 8), mean); /* beyond is noise */
     p->shared = (p->ns - p->each * p->n) / p->passes;
+}
+
+double scheduler_expect_ns(const scheduler *s, int n_decode, int n_prompt) {
+    const sched_price *p = &s->price;
+    return p->each > 0 && p->streams == n_decode ? scheduler_decode_ns(s, n_decode) + p->shared + n_prompt * p->each : 0;
 }
 
 /* Prompt tokens that a pass may hold beside running streams: prompts always move on, if only by one. */
@@ -164,6 +175,13 @@ static int chunk_apart(const scheduler *s, int n_decode) {
     return best < s->pass_tokens ? best : s->pass_tokens;
 }
 
+/* What a prompt token costs together with so many streams, of which the price is known: as many of them share theirs as fit. Where not even one does, streams have to wait for it, which counts twice. */
+static double beside_ns(const scheduler *s, int n_decode) {
+    const sched_price *p = &s->price;
+    const double fit = floor((rest_ns(s, n_decode, spare_ns(s, 0)) - p->shared) / p->each);
+    return fit > FEW ? p->ns / p->n : fit >= 1 ? p->shared / fit + p->each : 2 * (p->shared + p->each);
+}
+
 /* How many tokens of the prompts are to be read apart from so many streams next; 0: they are read together. */
 static int wants_apart(const scheduler *s, const sched_item *items, int n, int n_decode) {
     const sched_price *p = &s->price;
@@ -174,7 +192,7 @@ static int wants_apart(const scheduler *s, const sched_item *items, int n, int n
     int chunk = chunk_apart(s, n_decode);
     if (left < (size_t)chunk) chunk = (int)left;
     if (s->always_apart) return chunk;
-    return chunk > FEW && many_ns(s, chunk) / chunk < APART_PAYS * p->ns / p->n ? chunk : 0;
+    return chunk > FEW && many_ns(s, chunk) / chunk < APART_PAYS * beside_ns(s, n_decode) ? chunk : 0;
 }
 
 /* ---- plans ---- */
@@ -244,6 +262,11 @@ void scheduler_measure(scheduler *s, int n_decode, int n_prompt, uint64_t ns) {
     if (n_prompt == 0) measure_streams(s, n_decode, (double)ns);
     else if (n_decode == 0) price_learn(&s->many, n_prompt, (double)ns);
     else measure_beside(s, n_decode, n_prompt, (double)ns);
+}
+
+void scheduler_measure_late(scheduler *s, int n_decode, int n_prompt, uint64_t ns) {
+    measure_beside(s, n_decode, n_prompt, (double)ns);
+    s->most = n_prompt / 2;
 }
 
 static bool goes_before(const sched_waiting *a, const sched_waiting *b) {

@@ -69,6 +69,15 @@ uint64_t scheduler_step_ns(const scheduler *s, int n);
 /* How long the pass took that held n_decode single tokens of streams and n_prompt tokens of prompts; of one apart, without its rests. */
 void scheduler_measure(scheduler *s, int n_decode, int n_prompt, uint64_t ns);
 
+/* How long so many streams may wait for the end of a pass that holds prompts too, from the moment when they got their tokens: one that would take longer goes on without the prompts. */
+uint64_t scheduler_latest_ns(const scheduler *s, int n_decode);
+
+/* Of such a pass: how long it would have taken. The next holds half as many tokens at most, so that prompts move on whatever happens. */
+void scheduler_measure_late(scheduler *s, int n_decode, int n_prompt, uint64_t ns);
+
+/* How long a pass of so many streams and a few tokens of prompts will take; 0: not known. */
+double scheduler_expect_ns(const scheduler *s, int n_decode, int n_prompt);
+
 /* How long a pass of so many streams takes without prompts; 0: not known. */
 double scheduler_decode_ns(const scheduler *s, int n_decode);
 

@@ -68,6 +68,12 @@ void trace_pass(trace *t, uint64_t time, uint64_t duration, const uint64_t *orde
     add_shares(t, orders, shares, n);
 }
 
+void trace_late(trace *t, uint64_t time, uint64_t duration, uint64_t would, const uint64_t *orders, const int *shares, int n) {
+    if (!t) return;
+    buf_addf(&t->text, &t->problem, "late %" PRIu64 " %" PRIu64 " %" PRIu64, time, duration, would);
+    add_shares(t, orders, shares, n);
+}
+
 void trace_apart(trace *t, const uint64_t *orders, const int *shares, int n) {
     if (!t) return;
     buf_adds(&t->text, "apart", &t->problem);

@@ -7,6 +7,7 @@
  *   arrive S TIME TOKENS PRIORITY OWNER   a request (one line for each answer)
  *   start S TIME TOKENS KNOWN [S ...]     goes from the queue to those that run; KNOWN of its TOKENS need not be computed. Then those that wait but must not start yet
  *   pass TIME DURATION [S SHARE ...]      computed: how many tokens of whom; without what it waited for the disk. DURATION 0: it failed or was given up for others that came, and nothing was computed
+ *   late TIME DURATION WOULD [S SHARE ...] the same, but it came late and went on without the prompts, of which nothing was computed. With them it WOULD have taken so long
  *   apart S SHARE [S SHARE ...]           a pass of prompts is begun that is computed in pieces: how many tokens of whom
  *   piece TIME DURATION LEFT REST         some steps of it were computed, and LEFT remain: 0, it is done. DURATION 0: it failed, and is given up. REST: how long it might take at most after the
  *                                         streams' last tokens, 0 without streams. It is given up, too, when one of its sequences goes back or ends
@@ -30,6 +31,7 @@ void trace_begin(trace *t, int pass_tokens, int steps, uint64_t max_stall_ns);
 void trace_arrive(trace *t, uint64_t order, uint64_t time, size_t tokens, int priority, uint64_t owner);
 void trace_start(trace *t, uint64_t order, uint64_t time, size_t tokens, size_t known, const uint64_t *held, size_t n_held);
 void trace_pass(trace *t, uint64_t time, uint64_t duration, const uint64_t *orders, const int *shares, int n);
+void trace_late(trace *t, uint64_t time, uint64_t duration, uint64_t would, const uint64_t *orders, const int *shares, int n);
 void trace_apart(trace *t, const uint64_t *orders, const int *shares, int n);
 void trace_piece(trace *t, uint64_t time, uint64_t duration, int left, uint64_t rest);
 typedef enum trace_change { TRACE_AGAIN, TRACE_BACK, TRACE_END } trace_change;

@@ -4,7 +4,7 @@
 
 #include "engine/trace.h"
 
-enum { MOST_RUNNING = 256, MOST_NUMBERS = 2 + 2 * MOST_RUNNING };
+enum { MOST_RUNNING = 256, MOST_NUMBERS = 3 + 2 * MOST_RUNNING };
 
 /* A sequence that waits or runs. */
 typedef struct sequence {
@@ -180,24 +180,31 @@ static bool take_shares(replay *r, const int64_t *v, size_t n, const sched_item 
     return true;
 }
 
-static bool on_pass(replay *r, const int64_t *v, size_t n) {
+/* v: shares. told: how long it took, or with the prompts would have taken; 0: nothing was computed. */
+static bool repeat_pass(replay *r, const int64_t *v, size_t n, int64_t time, int64_t told, bool late) {
     sched_item items[MOST_RUNNING];
     int shares[MOST_RUNNING], n_decode = 0, n_prompt = 0;
-    if (n < 2 || n % 2 || v[1] < 0 || r->n_running == 0 || r->n_running > r->sched.pass_tokens) return unsound(r, "nothing can be computed so");
+    if (n % 2 || told < 0 || r->n_running == 0 || r->n_running > r->sched.pass_tokens) return unsound(r, "nothing can be computed so");
     list_items(r, items);
     scheduler_plan(&r->sched, items, r->n_running);
-    if (!take_shares(r, v + 2, n - 2, items, shares)) return false;
+    if (!take_shares(r, v, n, items, shares)) return false;
     for (int i = 0; i < r->n_running; i++) {
         sequence *s = &r->running[i];
         *(s->decoding ? &n_decode : &n_prompt) += shares[i];
-        if (v[1] > 0) advance(s, shares[i]);
+        if (told > 0 && (s->decoding || !late)) advance(s, shares[i]);
     }
-    pass_time(r, (uint64_t)v[0]);
-    if (v[1] > 0) scheduler_measure(&r->sched, n_decode, n_prompt, (uint64_t)v[1]);
+    if (late && (n_decode == 0 || n_prompt == 0 || told == 0)) return unsound(r, "there is nothing to go on without");
+    pass_time(r, (uint64_t)time);
+    if (late) scheduler_measure_late(&r->sched, n_decode, n_prompt, (uint64_t)told);
+    else if (told > 0) scheduler_measure(&r->sched, n_decode, n_prompt, (uint64_t)told);
     r->report->passes++;
-    r->report->tokens += (uint64_t)(n_decode + n_prompt);
+    r->report->tokens += (uint64_t)(late ? n_decode : n_decode + n_prompt);
     return true;
 }
+
+static bool on_pass(replay *r, const int64_t *v, size_t n) { return n < 2 ? unsound(r, "it is no pass") : repeat_pass(r, v + 2, n - 2, v[0], v[1], false); }
+
+static bool on_late(replay *r, const int64_t *v, size_t n) { return n < 3 ? unsound(r, "it is no pass") : repeat_pass(r, v + 3, n - 3, v[0], v[2], true); }
 
 static bool on_apart(replay *r, const int64_t *v, size_t n) {
     sched_item items[MOST_RUNNING];
@@ -285,7 +292,7 @@ static bool on_line(replay *r, const char *line, const char *end) {
     static const struct {
         const char *word;
         bool (*run)(replay *r, const int64_t *v, size_t n);
-    } events[] = {{"hearth-trace", on_begin}, {"arrive", on_arrive}, {"start", on_start}, {"pass", on_pass}, {"apart", on_apart}, {"piece", on_piece}, {"again", on_again}, {"back", on_back}, {"end", on_end}};
+    } events[] = {{"hearth-trace", on_begin}, {"arrive", on_arrive}, {"start", on_start}, {"pass", on_pass}, {"late", on_late}, {"apart", on_apart}, {"piece", on_piece}, {"again", on_again}, {"back", on_back}, {"end", on_end}};
     int64_t numbers[MOST_NUMBERS];
     size_t n, len = 0;
     while (line + len < end && line[len] != ' ') len++;

@@ -531,6 +531,11 @@ bool model_begin(const model *m, model_run *r, const model_part *parts, int n_pa
     return true;
 }
 
+void model_go_on_with(model_run *r, int n_parts) {
+    pass *s = r->pass;
+    while (s->n_parts > n_parts) s->n -= s->parts[--s->n_parts].n;
+}
+
 int model_steps(const model *m) { return 2 * m->params.n_layers + 1; }
 
 bool model_step(model_run *r, float *logits, bool *done, err *e) {

@@ -112,6 +112,8 @@ bool model_forward(const model *m, model_run *r, const model_part *parts, int n_
  * their kv are left alone. Giving up needs no call. */
 bool model_begin(const model *m, model_run *r, const model_part *parts, int n_parts, err *e);
 bool model_step(model_run *r, float *logits, bool *done, err *e);
+/* Between two steps: only the first n_parts go on; what was computed of the others is forgotten. */
+void model_go_on_with(model_run *r, int n_parts);
 int model_steps(const model *m); /* of a pass */
 
 /* A matrix in its ready form, held until it is given back. */

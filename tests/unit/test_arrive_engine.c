@@ -278,10 +278,10 @@ static void sessions_at_once(void **state) {
 /* The first request meets the damage in its pass; others come while it waits, with the same text and with another; one leaves before anything has arrived. */
 static void late_damage_in_the_loop(void **state) {
     (void)state;
-    enum { N = 4 };
+    enum { N = 4, SHARED = 150 };
     int32_t text[N][TEXT], want[N][MORE], got[N][MORE];
     for (int i = 0; i < N; i++)
-        for (int k = 0; k < TEXT; k++) text[i][k] = (k < 150 || i == 0 ? k * 7 : k * (9 + i)) % 250;
+        for (int k = 0; k < TEXT; k++) text[i][k] = (k < SHARED || i == 0 ? k * 7 : k * (9 + i)) % 250;
     err e = {0};
     for (int damaged = 0; damaged <= BLOCKS; damaged++) {
         start_folder(NULL);
@@ -299,10 +299,13 @@ static void late_damage_in_the_loop(void **state) {
         file_let_fetch(-1);
         loop_ticket *others[N];
         for (int i = 1; i < N; i++) others[i] = ask(l, text[i], TEXT, MORE, 1, NULL);
-        loop_usage u = wait_for(t, got[0]);
-        for (int i = 1; i < N; i++) wait_for(others[i], got[i]);
+        int cached = wait_for(t, got[0]).cached_tokens;
+        for (int i = 1; i < N; i++) {
+            const int of_other = wait_for(others[i], got[i]).cached_tokens;
+            if ((damaged + 1) * KV_BLOCK <= SHARED && of_other < cached) cached = of_other; /* whoever is first computes it for the others */
+        }
         assert_memory_equal(got, want, sizeof got);
-        if (u.cached_tokens > (damaged < BLOCKS ? damaged : BLOCKS) * KV_BLOCK) fail_msg("%d tokens were cached with block %d damaged", u.cached_tokens, damaged);
+        if (cached > (damaged < BLOCKS ? damaged : BLOCKS) * KV_BLOCK) fail_msg("%d tokens were cached with block %d damaged", cached, damaged);
         loop_drain(l, 10000000000u);
         loop_stats s = loop_count(l);
         assert_int_equal(s.failed, 0);

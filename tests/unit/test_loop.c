@@ -181,6 +181,48 @@ static void test_chunks_end_with_an_eight(void **state) {
     assert_int_equal(items[0].share, 4);
 }
 
+/* A pass that went on without its prompts: the next holds half as many tokens at most, and after one that was in time as many as before can be tried. */
+static void test_less_after_a_late_pass(void **state) {
+    (void)state;
+    scheduler s;
+    scheduler_init(&s, 512, STEPS, 100000000);
+    sched_item items[5] = {{.left = 4000}};
+    for (int i = 1; i < 5; i++) items[i] = (sched_item){.left = 1, .decoding = true};
+    scheduler_measure(&s, 4, 0, 40000000);
+    for (int pass = 0; pass < 12; pass++) {
+        scheduler_plan(&s, items, 5);
+        scheduler_measure(&s, 4, items[0].share, (uint64_t)(40e6 + 4e6 * items[0].share));
+    }
+    const int usual = items[0].share;
+    assert_true(usual >= 10);
+    assert_true(fabs(scheduler_expect_ns(&s, 4, usual) - (40e6 + 4e6 * usual)) < 4e6);
+    assert_true(scheduler_expect_ns(&s, 3, usual) == 0); /* nobody knows */
+    assert_true(scheduler_latest_ns(&s, 4) > 94000000 && scheduler_latest_ns(&s, 4) < 100000000);
+    for (int n = usual; n > 1; n = items[0].share) {
+        scheduler_measure_late(&s, 4, n, 120000000);
+        scheduler_plan(&s, items, 5);
+        assert_true(items[0].share >= 1 && items[0].share <= n / 2);
+    }
+    int passes = 0;
+    for (; items[0].share < usual && passes < 60; passes++) {
+        scheduler_measure(&s, 4, items[0].share, (uint64_t)(40e6 + 4e6 * items[0].share));
+        scheduler_plan(&s, items, 5);
+    }
+    assert_true(passes < 60);
+}
+
+/* Streams that take longer than they may by themselves are not waited for in vain: a prompt may take its part. */
+static void test_latest_beside_slow_streams(void **state) {
+    (void)state;
+    for (double alone = 1e6; alone < 500e6; alone *= 1.3) {
+        scheduler s;
+        scheduler_init(&s, 512, STEPS, 100000000);
+        scheduler_measure(&s, 2, 0, (uint64_t)alone);
+        const double latest = (double)scheduler_latest_ns(&s, 2);
+        assert_true(latest >= alone * 13 / 12 - 1 && (latest < 100e6 || latest <= alone * 1.25));
+    }
+}
+
 /* ---- prompts apart from streams ---- */
 
 static const double LIMIT = 100e6;
@@ -552,6 +594,71 @@ static void test_prompts_are_read_in_pieces(void **state) {
     buf_free(&expected);
 }
 
+/* A clock on which every look takes a millisecond, and every so many of them the machine stands still. */
+typedef struct halting_clock {
+    atomic_ullong looks;
+    unsigned every;
+} halting_clock;
+
+static uint64_t look_and_halt(void *user) {
+    halting_clock *c = user;
+    const uint64_t look = 1 + atomic_fetch_add(&c->looks, 1);
+    return 1000000 * (look + 95 * (look / c->every));
+}
+
+/* How often a pass went on without its prompts while one joined a stream. */
+static size_t times_late(unsigned every, const char *tenant) {
+    err e = {0};
+    char path[200];
+    snprintf(path, sizeof path, "%s/late", temp_dir());
+    halting_clock clock = {.every = every};
+    loop_options lo = loop_defaults();
+    lo.now = look_and_halt;
+    lo.now_user = &clock;
+    lo.trace = trace_open(path, &e);
+    loop *l = loop_new(exact, &lo, &e);
+    assert_true(lo.trace && l);
+    prompt p[2] = {asked(questions[3]), lengthened(asked(questions[1]), 400)};
+    loop_request r[2];
+    for (int i = 0; i < 2; i++) {
+        r[i] = request_of(&p[i], i ? 6 : 400);
+        r[i].ignore_end = true;
+        r[i].tenant = tenant; /* nothing is known of them */
+    }
+    loop_piece piece;
+    loop_ticket *stream = loop_submit(l, &r[0], &e);
+    assert_int_equal(loop_next(stream, 60000000000u, &piece, &e), LOOP_PIECE); /* it runs */
+    buf text = {0}, expected = alone(forgetful, &p[1], 6);
+    for (int i = 0; i < 8; i++) { /* from the second time on all but its last token is remembered */
+        loop_ticket *t = loop_submit(l, &r[1], &e);
+        text.len = 0;
+        assert_int_equal(collect(t, &text, NULL), LOOP_DONE);
+        assert_true(text.len >= expected.len && memcmp(text.data, expected.data, expected.len) == 0);
+        loop_ticket_free(t);
+    }
+    buf_free(&text), buf_free(&expected);
+    loop_ticket_free(stream);
+    const uint64_t late = loop_count(l).late;
+    loop_free(l);
+    assert_true(trace_close(lo.trace, &e));
+    text = slurp(path);
+    trace_report report;
+    if (!trace_replay(text.data, text.len, &report, &e)) fail_msg("%s", e.text);
+    assert_int_equal(report.differ, 0);
+    assert_int_equal(count_words(&text, "\nlate "), late);
+    buf_free(&text);
+    return late;
+}
+
+/* A pass that would keep streams waiting too long goes on without its prompts; these are read all the same, and no answer changes. */
+static void test_passes_that_come_late(void **state) {
+    (void)state;
+    assert_int_equal(times_late(1000000, "never"), 0);
+    size_t late = 0;
+    for (unsigned every = 11; every < 60; every += 12) late += times_late(every, (const char *const[]){"a", "b", "c", "d", "e"}[every / 12]);
+    assert_true(late > 0);
+}
+
 /* Somebody who comes when the loop's thread has taken in what came, and before it computes. */
 typedef struct visitor {
     loop *l;
@@ -869,7 +976,7 @@ int main(void) {
         cmocka_unit_test(test_shares_are_fair),
         cmocka_unit_test(test_chunks_keep_the_pace),
         cmocka_unit_test(test_a_few_tokens),
-        cmocka_unit_test(test_chunks_beside_slow_streams), cmocka_unit_test(test_streams_change), cmocka_unit_test(test_chunks_end_with_an_eight),
+        cmocka_unit_test(test_chunks_beside_slow_streams), cmocka_unit_test(test_streams_change), cmocka_unit_test(test_chunks_end_with_an_eight), cmocka_unit_test(test_less_after_a_late_pass), cmocka_unit_test(test_latest_beside_slow_streams),
         cmocka_unit_test(test_the_cheaper_way),
         cmocka_unit_test(test_shared_prices),
         cmocka_unit_test(test_passes_apart_fit),
@@ -879,6 +986,7 @@ int main(void) {
         cmocka_unit_test_setup(test_company_changes_nothing, use_exact),
         cmocka_unit_test_setup(test_company_changes_nothing, use_apart),
         cmocka_unit_test_setup(test_prompts_are_read_in_pieces, use_exact),
+        cmocka_unit_test_setup(test_passes_that_come_late, use_exact),
         cmocka_unit_test_setup(test_who_comes_just_behind, use_exact),
         cmocka_unit_test_setup(test_little_memory, use_exact),
         cmocka_unit_test_setup(test_little_memory, use_apart),

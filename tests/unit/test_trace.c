@@ -108,7 +108,7 @@ static void refuses_what_is_none(void **state) {
         "hearth-trace 2 512 9 100\narrive 1 2 3 4\n", "hearth-trace 2 512 9 100\narrive 1 2 3 4 x\n", "hearth-trace 2 512 9 100\narrive 1 1 9 0 0\narrive 1 1 9 0 0\n",
         "hearth-trace 2 512 9 100\narrive 1 1 9 0 0\nstart 1 1 9 9\n", "hearth-trace 2 512 9 100\narrive 1 1 9 0 0\nstart 1 1 9 1\npass 1 1 1 10\n",
         "hearth-trace 2 512 9 100\nend 1\n", "hearth-trace 2 512 9 100\nback 1\n", "hearth-trace 2 512 9 100\nagain 1\n", "hearth-trace 2 512 9 99999999999999999999999\n",
-        "hearth-trace 2 512 9 100\npiece 1 1 1 1\n", "hearth-trace 2 512 9 100\napart\n", "hearth-trace 2 512 9 100\narrive 1 1 9 0 0\nstart 1 1 9 1\napart 1 9\n",
+        "hearth-trace 2 512 9 100\npiece 1 1 1 1\n", "hearth-trace 2 512 9 100\nlate 1 1\n", "hearth-trace 2 512 9 100\narrive 1 1 9 0 0\nstart 1 1 9 1\nlate 1 1 1 1 8\n", "hearth-trace 2 512 9 100\napart\n", "hearth-trace 2 512 9 100\narrive 1 1 9 0 0\nstart 1 1 9 1\napart 1 9\n",
         "hearth-trace 2 512 9 100\narrive 1 1 9 0 0\nstart 1 1 9 1\napart 1 8\npiece 1 1 9 0\n", "hearth-trace 2 512 9 100\narrive 1 1 9 0 0\nstart 1 1 9 1\napart 1 4\npass 1 1 1 4\n",
     };
     trace_report r;

@@ -8,10 +8,8 @@ enum { BY = 8, FIRST_CHUNK = 2 };
 enum { FEW = 16 };
 /* Then every so many passes have one token less, which tells what one costs. */
 enum { LESS = 8 };
-/* Passes vary: left for that are so many times what they are off what was expected, and at least this part of max_stall_ns. */
+/* Passes vary: left for that are so many times what they are off what was expected, and at least this part of max_stall_ns, also for tokens to get to who waits for them. */
 static const double OFF_TIMES = 6, LEAST_SPARE = 0.06;
-/* Left by a pass that is computed, whose length is known better; also for picking its tokens. */
-static const double LATE_SPARE = 0.04;
 /* Of the time that many tokens may take beside streams, whose price is known less well, this part is aimed at. */
 static const double AIM = 0.75;
 /* Prompts get at least this part of the streams' own time: beside streams that take nearly all of max_stall_ns they would otherwise not move. */
@@ -57,7 +55,7 @@ static double rest_ns(const scheduler *s, int n_decode, double spare) {
 }
 
 uint64_t scheduler_latest_ns(const scheduler *s, int n_decode) {
-    return (uint64_t)(scheduler_decode_ns(s, n_decode) + rest_ns(s, n_decode, LATE_SPARE * (double)s->max_stall_ns));
+    return (uint64_t)(scheduler_decode_ns(s, n_decode) + rest_ns(s, n_decode, spare_ns(s, 0)));
 }
 
 /* What tokens share is most of all reading the keys and values that they look at. Passes of one size do not tell it from what each costs: that is then kept as it was, and at first all is each one's. */

@@ -162,11 +162,14 @@ static bool begin_again(loop *l, const loop_pass *p, int step) {
     return step * EARLY <= l->sched.steps && l->again < MOST_AGAIN && p->n_tokens < l->sched.pass_tokens && admit_could_start(l);
 }
 
-/* A pass that turns out to take longer than its streams may wait goes on without its prompts, of which it holds a few tokens only; but not without a single one twice in a row: prompts always move on. What is left of it is taken to go as
- * was expected (layers are much alike): a pause is over when it is seen, and who is slow throughout is found out while that still helps, as streams alone take much less. */
+/* A pass that turns out to take longer than its streams may wait goes on without its prompts; but not near its end, when nearly all of their work is done, nor without a single token twice in a row: prompts always move on. What is left of it
+ * is taken to go as was expected (layers are much alike): a pause is over when it is seen, and who is slow throughout is found out while that still helps, as streams alone take much less. */
+enum { NEAR_END = 8 };
+
 static bool comes_late(loop *l, loop_pass *p, int n_decode, int step, uint64_t began) {
-    if ((l->was_late && p->n_tokens == n_decode + 1) || step == 0 || step % 2) return false;
-    const double left = 1 - (1 - l->last_step) * step / (l->sched.steps - 1);
+    const int steps = l->sched.steps - 1; /* without the last, which makes logits */
+    if (step == 0 || step % 2 || (steps - step) * NEAR_END < steps || (l->was_late && p->n_tokens == n_decode + 1)) return false;
+    const double left = 1 - (1 - l->last_step) * step / steps;
     const uint64_t now = loop_now(l), ends = now + (uint64_t)(left * scheduler_expect_ns(&l->sched, n_decode, p->n_tokens - n_decode));
     if (ends <= l->told_ns + scheduler_latest_ns(&l->sched, n_decode)) return false;
     p->would = without(ends - began, l->run.waited_ns);

@@ -91,7 +91,7 @@ typedef struct loop_pass {
     choice *of[MOST_RUNNING], *pickers[MOST_RUNNING], *closers[MOST_RUNNING];
     int n, n_pickers, n_closers, n_tokens;
     int n_out;      /* parts behind these that it went on without ... */
-    uint64_t would; /* ... with which it would have taken so long; 0: none */
+    uint64_t would; /* ... with which it would have taken so long */
     bool under_way; /* begun, and resting now */
     int steps;      /* computed of it */
     uint64_t ns;    /* that took */

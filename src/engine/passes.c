@@ -148,7 +148,7 @@ static void record(loop *l, const loop_pass *p, bool apart, uint64_t began, uint
     const int n = p->n + p->n_out;
     for (int i = 0; i < n; i++) orders[i] = p->of[i]->order, shares[i] = p->parts[i].n;
     if (apart) trace_apart(l->o.trace, orders, shares, n);
-    else if (p->would) trace_late(l->o.trace, began, ns, p->would, orders, shares, n);
+    else if (p->n_out && ns) trace_late(l->o.trace, began, ns, p->would, orders, shares, n);
     else trace_pass(l->o.trace, began, ns, orders, shares, n);
 }
 
@@ -208,7 +208,6 @@ static bool compute(loop *l, loop_pass *p, int n_decode, uint64_t began, bool *a
 /* Returns how many streams there are. */
 static int fill(loop *l, loop_pass *p, const sched_item *items) {
     p->n = p->n_out = p->n_pickers = p->n_closers = p->n_tokens = 0;
-    p->would = 0;
     for (int i = 0; i < l->n_running; i++)
         if (items[i].decoding) add_part(l, p, l->running[i], items[i].share);
     const int n_decode = p->n;
@@ -230,7 +229,6 @@ void passes_together(loop *l) {
     const bool ok = compute(l, p, n_decode, began, &again, &e);
     l->again = again ? l->again + 1 : 0;
     if (again || !ok) {
-        p->would = 0;
         record(l, p, false, began, 0);
         if (!ok) relieve(l, &e);
         return;

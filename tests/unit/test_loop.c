@@ -14,6 +14,11 @@
 
 enum { STEPS = 81 };
 
+/* n prompts of `left` tokens behind so many streams. */
+static void list_some(sched_item *items, int streams, int prompts, size_t left) {
+    for (int i = 0; i < streams + prompts; i++) items[i] = i < streams ? (sched_item){.left = 1, .decoding = true} : (sched_item){.left = left};
+}
+
 static void test_decode_comes_first(void **state) {
     (void)state;
     scheduler s;
@@ -186,26 +191,26 @@ static void test_less_after_a_late_pass(void **state) {
     (void)state;
     scheduler s;
     scheduler_init(&s, 512, STEPS, 100000000);
-    sched_item items[5] = {{.left = 4000}};
-    for (int i = 1; i < 5; i++) items[i] = (sched_item){.left = 1, .decoding = true};
+    sched_item items[5];
+    list_some(items, 4, 1, 4000);
     scheduler_measure(&s, 4, 0, 40000000);
     for (int pass = 0; pass < 12; pass++) {
         scheduler_plan(&s, items, 5);
-        scheduler_measure(&s, 4, items[0].share, (uint64_t)(40e6 + 4e6 * items[0].share));
+        scheduler_measure(&s, 4, items[4].share, (uint64_t)(40e6 + 4e6 * items[4].share));
     }
-    const int usual = items[0].share;
+    const int usual = items[4].share;
     assert_true(usual >= 10);
     assert_true(fabs(scheduler_expect_ns(&s, 4, usual) - (40e6 + 4e6 * usual)) < 4e6);
     assert_true(scheduler_expect_ns(&s, 3, usual) == 0); /* nobody knows */
     assert_true(scheduler_latest_ns(&s, 4) > 93000000 && scheduler_latest_ns(&s, 4) < 95000000);
-    for (int n = usual; n > 1; n = items[0].share) {
+    for (int n = usual; n > 1; n = items[4].share) {
         scheduler_measure_late(&s, 4, n, 120000000);
         scheduler_plan(&s, items, 5);
-        assert_true(items[0].share >= 1 && items[0].share <= n / 2);
+        assert_true(items[4].share >= 1 && items[4].share <= n / 2);
     }
     int passes = 0;
-    for (; items[0].share < usual && passes < 60; passes++) {
-        scheduler_measure(&s, 4, items[0].share, (uint64_t)(40e6 + 4e6 * items[0].share));
+    for (; items[4].share < usual && passes < 60; passes++) {
+        scheduler_measure(&s, 4, items[4].share, (uint64_t)(40e6 + 4e6 * items[4].share));
         scheduler_plan(&s, items, 5);
     }
     assert_true(passes < 60);
@@ -226,11 +231,6 @@ static void test_latest_beside_slow_streams(void **state) {
 /* ---- prompts apart from streams ---- */
 
 static const double LIMIT = 100e6;
-
-/* n prompts of `left` tokens behind so many streams. */
-static void list_some(sched_item *items, int streams, int prompts, size_t left) {
-    for (int i = 0; i < streams + prompts; i++) items[i] = i < streams ? (sched_item){.left = 1, .decoding = true} : (sched_item){.left = left};
-}
 
 /* Where many tokens share a price, more of them are read at once: on a machine where a pass costs 150 ms and 2.4 for each token, not 16 at 12 ms each. */
 static void test_shared_prices(void **state) {

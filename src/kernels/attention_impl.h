@@ -77,7 +77,7 @@ static void att_load_run(att_work *s) {
 
 #define ATT_SCORES(name, kind)                                                                                                            \
     INLINE void name##_scores_part(float *acc, const uint8_t *chunk, int64_t blocks, const float *x, int w, size_t ahead, int t0, int count) { \
-        float_part(acc, RUN, true, chunk, blocks, x, w, ahead, t0, count, kind);                                                           \
+        float_part(acc, RUN, true, chunk, blocks, x, w, ahead, 0, t0, count, kind);                                                          \
     }                                                                                                                                      \
     static void name##_scores(float *acc, const uint8_t *chunk, int64_t blocks, const float *x, int w, size_t ahead) {                     \
         TILE_CASES(name##_scores_part)                                                                                                     \

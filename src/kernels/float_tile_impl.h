@@ -23,9 +23,12 @@ INLINE void float_pair(vf *first, vf *second, const uint8_t *chunk, int64_t pair
     }
 }
 
-/* Sums of the products of a chunk for tokens [t0, t0 + count) of a tile of w, `ld` floats from token to token; added to what is there unless fresh. Even and odd
- * columns are summed apart, which keeps two chains of additions going; a token's result does not depend on the others. */
-INLINE void float_part(float *acc, int ld, const bool fresh, const uint8_t *chunk, int64_t cols, const float *x, int w, size_t ahead, int t0, int count, const int kind) {
+#define FLOAT_NEAR 2048 /* bytes before they are read that one token's weights, asked for before, are asked for again */
+
+/* Sums of the products of a chunk for tokens [t0, t0 + count) of a tile of w, `ld` floats from token to token; added to what is there unless fresh. What lies `ahead`
+ * bytes later is asked for, and what lies `near` once more; 0: nothing is. Even and odd columns are summed apart, which keeps two chains of additions going; a token's
+ * result does not depend on the others. */
+INLINE void float_part(float *acc, int ld, const bool fresh, const uint8_t *chunk, int64_t cols, const float *x, int w, size_t ahead, size_t near, int t0, int count, const int kind) {
     for (int h = 0; h < PANEL_ROWS; h += LANES) {
         vf a[TILE_STEP], b[TILE_STEP];
 #pragma GCC unroll 8
@@ -33,7 +36,10 @@ INLINE void float_part(float *acc, int ld, const bool fresh, const uint8_t *chun
         for (int64_t k = 0; k < cols; k += 2) {
             vf first, second;
             float_pair(&first, &second, chunk, k / 2, h, kind);
-            if (h == 0 && kind != WORD_F32 && ahead) ask(chunk, ahead + 32 * (size_t)k);
+            if (h == 0 && kind != WORD_F32 && ahead) {
+                ask(chunk, ahead + 32 * (size_t)k);
+                if (near) ask_near(chunk, near + 32 * (size_t)k);
+            }
 #pragma GCC unroll 8
             for (int t = 0; t < count; t++) {
                 const float *at = x + k * w + 2 * (t0 + t);
@@ -52,7 +58,7 @@ INLINE void float_part(float *acc, int ld, const bool fresh, const uint8_t *chun
 
 #define FLOAT_TILE(name, kind)                                                                                                            \
     INLINE void name##_part(float *acc, const uint8_t *chunk, int64_t blocks, const float *x, int w, size_t ahead, int t0, int count) {    \
-        float_part(acc, PANEL_ROWS, false, chunk, blocks, x, w, ahead, t0, count, kind);                                                   \
+        float_part(acc, PANEL_ROWS, false, chunk, blocks, x, w, ahead, w == 1 ? FLOAT_NEAR : 0, t0, count, kind);                          \
     }                                                                                                                                      \
     static void name##_tile(float *acc, const uint8_t *chunk, int64_t blocks, const float *x, int w, size_t ahead) {                       \
         TILE_CASES(name##_part)                                                                                                            \

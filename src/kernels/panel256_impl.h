@@ -64,6 +64,13 @@ INLINE void k_block_add(vf *sum, const vi weights[8], const k_head *k, const byt
     }
 }
 
+/* One token's weights are asked for twice. For several tokens, and for types of 32 columns, that is slower. */
+INLINE void ask_block(const uint8_t *chunk, size_t bytes, int b, size_t ahead, int w) {
+    enum { near = 1024 };
+    prefetch_block(chunk + ahead, bytes, b, false);
+    if (w == 1) prefetch_block(chunk + near, bytes, b, true);
+}
+
 INLINE void k_part(float *acc, const uint8_t *chunk, size_t bytes, const uint8_t *x, int w, size_t ahead, int t0, int count, k_weights_fn *take, int bits, bool times16) {
     const byte_places p = byte_places_make();
     k_masks m = {vi_bytes(15), vi_bytes(-16), vi_bytes(16)};
@@ -82,7 +89,7 @@ INLINE void k_part(float *acc, const uint8_t *chunk, size_t bytes, const uint8_t
             const bool ordered = count > 1 || !times16 || b % 2;
             vi weights[8];
             take(weights, chunk, b, h, &m);
-            if (h == 0 && LIKELY(ahead)) prefetch_block(chunk + ahead, bytes, b);
+            if (h == 0 && LIKELY(ahead)) ask_block(chunk, bytes, b, ahead, w);
             if (ordered) KEEP_ORDER();
             k_block_add(sum, weights, &k, &p, b, x + (size_t)b * PANEL_ACT * w, w, t0, count, bits, times16 && b % 2);
             if (ordered) KEEP_ORDER();
@@ -152,7 +159,7 @@ INLINE void q6_k_part(float *acc, const uint8_t *chunk, int blocks, const uint8_
         sums_clear(sum, count);
 #pragma GCC unroll 8
         for (int b = 0; b < 8; b++) {
-            if (h == 0 && LIKELY(ahead)) prefetch_block(chunk + ahead, 424, b);
+            if (h == 0 && LIKELY(ahead)) ask_block(chunk, 424, b, ahead, w);
             q6_k_block_add(sum, chunk, &p, &m, b, h, x + (size_t)b * PANEL_ACT * w, w, t0, count);
             if (count > 1 || b % 2) KEEP_ORDER();
         }

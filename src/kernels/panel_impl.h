@@ -78,10 +78,13 @@ typedef void unpack_fn(block *o, const uint8_t *chunk, int blocks, int b, int h)
 
 /* Asks for what is read a little later; in small portions, because the CPU can wait for only so many lines at a time. A line that two blocks share is asked for once
  * where b is a constant. */
-INLINE void prefetch_block(const uint8_t *chunk, size_t bytes, int b) {
+INLINE void prefetch_block(const uint8_t *chunk, size_t bytes, int b, const bool near) {
     const size_t start = bytes * (size_t)b, end = start + bytes;
 #pragma GCC unroll 9
-    for (size_t at = __builtin_constant_p(b) ? (start + 63) / 64 * 64 : start; at < end; at += 64) ask(chunk, at);
+    for (size_t at = __builtin_constant_p(b) ? (start + 63) / 64 * 64 : start; at < end; at += 64) {
+        if (near) ask_near(chunk, at);
+        else ask(chunk, at);
+    }
 }
 
 /* Tokens [t0, t0 + count) of a tile of w. acc has 16 floats a token. */
@@ -96,7 +99,7 @@ INLINE void tile_part(float *acc, const uint8_t *chunk, size_t bytes, int blocks
 #pragma GCC unroll 8
             for (int b = 0; b < 8; b++) {
                 unpack(&o, chunk, 8, b, h);
-                if (h == 0 && LIKELY(ahead)) prefetch_block(chunk + ahead, bytes, b);
+                if (h == 0 && LIKELY(ahead)) prefetch_block(chunk + ahead, bytes, b, false);
                 KEEP_ORDER();
                 columns_add(sum, &o, x + (size_t)b * PANEL_ACT * w, w, t0, count, tr);
                 KEEP_ORDER();
@@ -104,7 +107,7 @@ INLINE void tile_part(float *acc, const uint8_t *chunk, size_t bytes, int blocks
         } else {
             for (int b = 0; b < blocks; b++) {
                 unpack(&o, chunk, blocks, b, h);
-                if (h == 0 && LIKELY(ahead)) prefetch_block(chunk + ahead, bytes, b);
+                if (h == 0 && LIKELY(ahead)) prefetch_block(chunk + ahead, bytes, b, false);
                 columns_add(sum, &o, x + (size_t)b * PANEL_ACT * w, w, t0, count, tr);
             }
         }

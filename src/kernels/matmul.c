@@ -10,6 +10,7 @@
 #define TASK_WORK (1 << 17) /* multiply-adds, weighed for few tokens by the bytes they must read */
 #define FEW 8 /* with more tokens a task should be longer: it reads all activations for itself */
 #define TASKS_PER_THREAD 8
+#define TASKS_PER_THREAD_FEW 32 /* between two tasks of few tokens memory has nothing to do for a moment, a twentieth of the time with short ones */
 #define TASKS_PER_THREAD_MANY 3 /* where the product is computed in the way for many */
 
 /* One product to be split: a weight, its prepared activations, its output. */
@@ -110,14 +111,11 @@ static int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step 
 static int64_t rows_per_task(const kern_matmul *m, const kern_weight *w, int64_t n, int64_t work, int threads) {
     const int64_t row_work = w->cols * (n < 4 ? 4 : n);
     if (threads == 1) return round_up(w->rows, m->row_step);
-    int64_t rows = (TASK_WORK + row_work - 1) / row_work;
-    if (n > FEW) {
-        const bool many = m->many && n >= m->many;
-        const int64_t most = many ? 512 : 256, share = work / (w->cols * n) / ((int64_t)threads * (many ? TASKS_PER_THREAD_MANY : TASKS_PER_THREAD));
-        const int64_t wanted = share < most ? share : most;
-        if (rows < wanted) rows = wanted;
-    }
-    return round_up(rows, m->row_step);
+    const bool many = m->many && n >= m->many, few = n <= FEW;
+    const int64_t least = (TASK_WORK + row_work - 1) / row_work, most = few ? 128 : many ? 512 : 256;
+    const int64_t share = work / (w->cols * n) / ((int64_t)threads * (few ? TASKS_PER_THREAD_FEW : many ? TASKS_PER_THREAD_MANY : TASKS_PER_THREAD));
+    const int64_t wanted = share < most ? share : most;
+    return round_up(least > wanted ? least : wanted, m->row_step);
 }
 
 /* A preparation that already makes what is needed, or NULL. */

@@ -33,8 +33,9 @@ struct pool {
     pthread_mutex_t turn; /* one loop at a time */
 
     /* the loop being run */
-    pool_task *task;
+    pool_range *range;
     void *context;
+    uint64_t parts; /* a thread takes one of so many parts of what it has left; 0: a single task */
     int64_t first; /* task of the shares' number 0 */
     share *shares; /* of each thread */
     _Alignas(64) atomic_uint active; /* workers that have not finished this loop */
@@ -75,14 +76,15 @@ static uint64_t range_of(uint64_t first, uint64_t end) { return first << 32 | en
 static uint64_t range_first(uint64_t range) { return range >> 32; }
 static uint64_t range_left(uint64_t range) { return (range & UINT32_MAX) - range_first(range); }
 
-/* The first task of the thread's own range. */
-static bool take_own(share *s, uint64_t *task) {
+/* The first tasks of the thread's own range; returns how many, 0 when there are none. */
+static uint64_t take_own(share *s, uint64_t parts, uint64_t *first) {
     uint64_t range = atomic_load_explicit(&s->range, memory_order_relaxed);
     while (range_left(range) > 0) {
-        *task = range_first(range);
-        if (atomic_compare_exchange_weak_explicit(&s->range, &range, range + range_of(1, 0), memory_order_relaxed, memory_order_relaxed)) return true;
+        const uint64_t n = parts && range_left(range) > parts ? range_left(range) / parts : 1;
+        *first = range_first(range);
+        if (atomic_compare_exchange_weak_explicit(&s->range, &range, range + range_of(n, 0), memory_order_relaxed, memory_order_relaxed)) return n;
     }
-    return false;
+    return 0;
 }
 
 /* Makes half of what the thread that has most still has to do, its far end, the range of this one. */
@@ -105,9 +107,9 @@ static bool steal(pool *p, int thread) {
 }
 
 static void work(pool *p, int thread) {
-    uint64_t task;
+    uint64_t first, n;
     do {
-        while (take_own(&p->shares[thread], &task)) p->task(p->context, p->first + (int64_t)task, thread);
+        while ((n = take_own(&p->shares[thread], p->parts, &first)) > 0) p->range(p->context, p->first + (int64_t)first, p->first + (int64_t)(first + n), thread);
     } while (steal(p, thread));
 }
 
@@ -255,16 +257,30 @@ static void run_round(pool *p, int64_t n) {
     wait_for_workers(p);
 }
 
-void pool_run(pool *p, int64_t n, pool_task *task, void *context) {
+static void run(pool *p, int64_t n, pool_range *range, void *context, uint64_t parts) {
     if (n <= 0) return;
     pthread_mutex_lock(&p->turn);
     if (p->threads == 1 || n == 1) {
-        for (int64_t i = 0; i < n; i++) task(context, i, 0);
-        pthread_mutex_unlock(&p->turn);
-        return;
+        range(context, 0, n, 0);
+    } else {
+        p->range = range;
+        p->context = context;
+        p->parts = parts;
+        for (p->first = 0; p->first < n; p->first += MOST_TASKS) run_round(p, n - p->first < MOST_TASKS ? n - p->first : MOST_TASKS);
     }
-    p->task = task;
-    p->context = context;
-    for (p->first = 0; p->first < n; p->first += MOST_TASKS) run_round(p, n - p->first < MOST_TASKS ? n - p->first : MOST_TASKS);
     pthread_mutex_unlock(&p->turn);
 }
+
+void pool_run_ranges(pool *p, int64_t n, pool_range *range, void *context) { run(p, n, range, context, 8); }
+
+typedef struct each {
+    pool_task *task;
+    void *context;
+} each;
+
+static void run_each(void *context, int64_t first, int64_t end, int thread) {
+    const each *e = context;
+    for (int64_t i = first; i < end; i++) e->task(e->context, i, thread);
+}
+
+void pool_run(pool *p, int64_t n, pool_task *task, void *context) { run(p, n, run_each, &(each){task, context}, 0); }

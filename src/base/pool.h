@@ -19,6 +19,11 @@ int pool_cores(void);
 typedef void pool_task(void *context, int64_t i, int thread);
 void pool_run(pool *p, int64_t n, pool_task *task, void *context);
 
+/* The same with neighbours in one call, all i in [first, end): an eighth of what the thread has left, and at the end one. For tasks so short that beginning one
+ * counts. */
+typedef void pool_range(void *context, int64_t first, int64_t end, int thread);
+void pool_run_ranges(pool *p, int64_t n, pool_range *range, void *context);
+
 /* For a thread that computes for long: others that have little to do (who tells a token, who hears of it) need not wait until its turn ends, which on Linux since 6.6 is a few milliseconds. Its share of the core stays the
  * same. The pool's own threads have done it. */
 void pool_give_way(void);

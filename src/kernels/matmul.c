@@ -5,12 +5,11 @@
 #include "base/mem.h"
 #include "quant/quant.h"
 
-/* A range of rows is one task. It should be long enough that starting it costs nothing (a few microseconds of work) and short enough that an uneven machine
- * still ends at one time; the pool hands out several at once. */
+/* A range of rows is one task. It should be short enough that an uneven machine still ends at one time, a few microseconds; the pool hands out several at once, because
+ * between two memory has nothing to do for a moment, a twentieth of the time of short ones. */
 #define TASK_WORK (1 << 17) /* multiply-adds, weighed for few tokens by the bytes they must read */
 #define FEW 8 /* with more tokens a task should be longer: it reads all activations for itself */
 #define TASKS_PER_THREAD 8
-#define TASKS_PER_THREAD_FEW 32 /* between two tasks of few tokens memory has nothing to do for a moment, a twentieth of the time with short ones */
 #define TASKS_PER_THREAD_MANY 3 /* where the product is computed in the way for many */
 
 /* One product to be split: a weight, its prepared activations, its output. */
@@ -94,13 +93,18 @@ static void product_rows(const product *p, float *y, int64_t ldy, int64_t r0, in
     else p->m->rows(y, ldy, w->data, w->rows, w->cols, r0, r1, p->act, p->n);
 }
 
-static void product_task(void *context, int64_t i, int thread) {
+/* Neighbouring tasks, of one product or of several. */
+static void product_tasks(void *context, int64_t first, int64_t end, int thread) {
     (void)thread;
     const job *j = context;
-    FIND_BY_TASK(j->products, j->product_count, i, at)
-    const product *p = &j->products[at];
-    const int64_t r0 = (i - p->first_task) * p->step;
-    product_rows(p, p->y, p->ldy, r0, r0 + p->step < p->w->rows ? r0 + p->step : p->w->rows);
+    FIND_BY_TASK(j->products, j->product_count, first, at)
+    for (; first < end; at++) {
+        const product *p = &j->products[at];
+        const int64_t next = at + 1 < j->product_count && j->products[at + 1].first_task < end ? j->products[at + 1].first_task : end;
+        const int64_t r0 = (first - p->first_task) * p->step, r1 = (next - p->first_task) * p->step;
+        product_rows(p, p->y, p->ldy, r0, r1 < p->w->rows ? r1 : p->w->rows);
+        first = next;
+    }
 }
 
 static size_t align64(size_t n) { return (n + 63) & ~(size_t)63; }
@@ -111,11 +115,14 @@ static int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step 
 static int64_t rows_per_task(const kern_matmul *m, const kern_weight *w, int64_t n, int64_t work, int threads) {
     const int64_t row_work = w->cols * (n < 4 ? 4 : n);
     if (threads == 1) return round_up(w->rows, m->row_step);
-    const bool many = m->many && n >= m->many, few = n <= FEW;
-    const int64_t least = (TASK_WORK + row_work - 1) / row_work, most = few ? 128 : many ? 512 : 256;
-    const int64_t share = work / (w->cols * n) / ((int64_t)threads * (few ? TASKS_PER_THREAD_FEW : many ? TASKS_PER_THREAD_MANY : TASKS_PER_THREAD));
-    const int64_t wanted = share < most ? share : most;
-    return round_up(least > wanted ? least : wanted, m->row_step);
+    int64_t rows = (TASK_WORK + row_work - 1) / row_work;
+    if (n > FEW) {
+        const bool many = m->many && n >= m->many;
+        const int64_t most = many ? 512 : 256, share = work / (w->cols * n) / ((int64_t)threads * (many ? TASKS_PER_THREAD_MANY : TASKS_PER_THREAD));
+        const int64_t wanted = share < most ? share : most;
+        if (rows < wanted) rows = wanted;
+    }
+    return round_up(rows, m->row_step);
 }
 
 /* A preparation that already makes what is needed, or NULL. */
@@ -221,7 +228,7 @@ static bool run(job *j, const kernels *k, pool *p, const kern_group *groups, int
     }
     pool_run(p, task_count_prepare(j), prepare_task, j);
     look_ahead(s, p, groups[0].n <= FEW);
-    pool_run(p, task_count_product(j), product_task, j);
+    pool_run_ranges(p, task_count_product(j), product_tasks, j);
     return true;
 }
 
@@ -327,7 +334,7 @@ static bool gated_run(gated_job *j, const kernels *k, pool *p, const kern_gated 
     j->memory = (char *)s->data + bytes[0] + bytes[1];
     pool_run(p, task_count_prepare(&j->first), prepare_task, &j->first);
     pool_run(p, tasks, gated_task, j);
-    pool_run(p, task_count_product(&j->second), product_task, &j->second);
+    pool_run_ranges(p, task_count_product(&j->second), product_tasks, &j->second);
     return true;
 }
 

@@ -154,7 +154,7 @@ INLINE void q6_k_part(float *acc, const uint8_t *chunk, int blocks, const uint8_
     KEPT(m.pair[0]);
     KEPT(m.pair[1]);
     KEPT(m.pair[2]);
-    ask_act(x, 8, w);
+    ask_act(x, 8, w, ahead);
     for (int h = 0; h < PANEL_ROWS; h += LANES) {
         vf sum[TILE_STEP];
         sums_clear(sum, count);

@@ -87,16 +87,16 @@ INLINE void prefetch_block(const uint8_t *chunk, size_t bytes, int b, const bool
     }
 }
 
-/* Asks for one token's activations of a chunk, which the weights of the last one have driven to the second cache. All at once: one by one between the weights they disturb
- * their prefetching. */
-INLINE void ask_act(const uint8_t *x, int blocks, int w) {
-    for (int i = 0; w == 1 && i < blocks * PANEL_ACT; i += 64) ask_near(x, (size_t)i);
+/* Asks for one token's activations of a chunk, which the weights of the last one have driven to the second cache. All at once: read one by one between the weights they
+ * disturb hardware that asks for these by itself (ahead 0; elsewhere nothing is gained). */
+INLINE void ask_act(const uint8_t *x, int blocks, int w, size_t ahead) {
+    for (int i = 0; w == 1 && !ahead && i < blocks * PANEL_ACT; i += 64) ask_near(x, (size_t)i);
 }
 
 /* Tokens [t0, t0 + count) of a tile of w. acc has 16 floats a token. */
 INLINE void tile_part(float *acc, const uint8_t *chunk, size_t bytes, int blocks, bool whole, const uint8_t *x, int w, size_t ahead, int t0, int count,
                       unpack_fn *unpack, const traits tr) {
-    ask_act(x, blocks, w);
+    ask_act(x, blocks, w, ahead);
     for (int h = 0; h < PANEL_ROWS; h += LANES) {
         vf sum[TILE_STEP];
         block o;

@@ -89,6 +89,18 @@ static void uneven_task(void *context, int64_t i, int thread) {
     while (turns > 0) turns = turns - 1;
 }
 
+static atomic_int range_calls;
+static void uneven_range(void *context, int64_t first, int64_t end, int thread) {
+    atomic_fetch_add(&range_calls, 1);
+    assert_true(first < end);
+    for (int64_t i = first; i < end; i++) uneven_task(context, i, thread);
+}
+
+static void check_done_once(const counts *c, int threads, int n) {
+    for (int i = 0; i < 1000; i++)
+        if (atomic_load(&c->hits[i]) != (i < n)) fail_msg("%d threads, %d tasks: task %d was done %d times", threads, n, i, atomic_load(&c->hits[i]));
+}
+
 static void pool_shares_uneven_tasks(void **state) {
     (void)state;
     srand((unsigned)test_seed());
@@ -102,8 +114,12 @@ static void pool_shares_uneven_tasks(void **state) {
             memset(&c, 0, sizeof c);
             for (int t = 1; t < threads; t++) pool_ahead(p, t, round % 3 ? (const void *)((uintptr_t)rand() << 12) : NULL, (size_t)rand() % 10000); /* whatever lies there */
             pool_run(p, n, uneven_task, &c);
-            for (int i = 0; i < 1000; i++)
-                if (atomic_load(&c.hits[i]) != (i < n)) fail_msg("%d threads, %d tasks: task %d was done %d times", threads, n, i, atomic_load(&c.hits[i]));
+            check_done_once(&c, threads, n);
+            memset(&c, 0, sizeof c);
+            atomic_store(&range_calls, 0);
+            pool_run_ranges(p, n, uneven_range, &c);
+            check_done_once(&c, threads, n);
+            if (n >= 500 && atomic_load(&range_calls) > n - 10) fail_msg("%d threads, %d tasks: %d calls, neighbours were not taken together", threads, n, atomic_load(&range_calls));
         }
         pool_free(p);
     }

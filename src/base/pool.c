@@ -33,7 +33,7 @@ struct pool {
     pthread_mutex_t turn; /* one loop at a time */
 
     /* the loop being run */
-    pool_range *range;
+    pool_range *task;
     void *context;
     uint64_t parts; /* a thread takes one of so many parts of what it has left; 0: a single task */
     int64_t first; /* task of the shares' number 0 */
@@ -109,7 +109,7 @@ static bool steal(pool *p, int thread) {
 static void work(pool *p, int thread) {
     uint64_t first, n;
     do {
-        while ((n = take_own(&p->shares[thread], p->parts, &first)) > 0) p->range(p->context, p->first + (int64_t)first, p->first + (int64_t)(first + n), thread);
+        while ((n = take_own(&p->shares[thread], p->parts, &first)) > 0) p->task(p->context, p->first + (int64_t)first, p->first + (int64_t)(first + n), thread);
     } while (steal(p, thread));
 }
 
@@ -257,13 +257,13 @@ static void run_round(pool *p, int64_t n) {
     wait_for_workers(p);
 }
 
-static void run(pool *p, int64_t n, pool_range *range, void *context, uint64_t parts) {
+static void run(pool *p, int64_t n, pool_range *task, void *context, uint64_t parts) {
     if (n <= 0) return;
     pthread_mutex_lock(&p->turn);
     if (p->threads == 1 || n == 1) {
-        range(context, 0, n, 0);
+        task(context, 0, n, 0);
     } else {
-        p->range = range;
+        p->task = task;
         p->context = context;
         p->parts = parts;
         for (p->first = 0; p->first < n; p->first += MOST_TASKS) run_round(p, n - p->first < MOST_TASKS ? n - p->first : MOST_TASKS);

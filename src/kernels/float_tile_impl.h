@@ -23,7 +23,6 @@ INLINE void float_pair(vf *first, vf *second, const uint8_t *chunk, int64_t pair
     }
 }
 
-#define FLOAT_NEAR 2048 /* bytes before they are read that one token's weights, asked for before, are asked for again */
 
 /* Sums of the products of a chunk for tokens [t0, t0 + count) of a tile of w, `ld` floats from token to token; added to what is there unless fresh. What lies `ahead`
  * bytes later is asked for, and what lies `near` once more; 0: nothing is. Even and odd columns are summed apart, which keeps two chains of additions going; a token's
@@ -58,7 +57,7 @@ INLINE void float_part(float *acc, int ld, const bool fresh, const uint8_t *chun
 
 #define FLOAT_TILE(name, kind)                                                                                                            \
     INLINE void name##_part(float *acc, const uint8_t *chunk, int64_t blocks, const float *x, int w, size_t ahead, int t0, int count) {    \
-        float_part(acc, PANEL_ROWS, false, chunk, blocks, x, w, ahead, w == 1 ? FLOAT_NEAR : 0, t0, count, kind);                          \
+        float_part(acc, PANEL_ROWS, false, chunk, blocks, x, w, ahead, w == 1 ? ASK_NEAR : 0, t0, count, kind);                            \
     }                                                                                                                                      \
     static void name##_tile(float *acc, const uint8_t *chunk, int64_t blocks, const float *x, int w, size_t ahead) {                       \
         TILE_CASES(name##_part)                                                                                                            \

@@ -64,11 +64,10 @@ INLINE void k_block_add(vf *sum, const vi weights[8], const k_head *k, const byt
     }
 }
 
-/* One token's weights are asked for twice. For several tokens, and for types of 32 columns, that is slower. */
+/* One token's weights are asked for twice, and farther ahead. For several tokens, and for types of 32 columns, that is slower. */
 INLINE void ask_block(const uint8_t *chunk, size_t bytes, int b, size_t ahead, int w) {
-    enum { near = 1024 };
-    prefetch_block(chunk + ahead, bytes, b, false);
-    if (w == 1) prefetch_block(chunk + near, bytes, b, true);
+    prefetch_block(chunk + (w == 1 ? ahead + ahead / 2 : ahead), bytes, b, false);
+    if (w == 1) prefetch_block(chunk + ASK_NEAR, bytes, b, true);
 }
 
 INLINE void k_part(float *acc, const uint8_t *chunk, size_t bytes, const uint8_t *x, int w, size_t ahead, int t0, int count, k_weights_fn *take, int bits, bool times16) {

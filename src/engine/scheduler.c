@@ -9,7 +9,7 @@ enum { FEW = 16 };
 /* Then every so many passes have one token less, which tells what one costs. */
 enum { LESS = 8 };
 /* Passes vary: left for that are so many times what they are off what was expected, and at least this part of max_stall_ns, also for tokens to get to who waits for them. */
-static const double OFF_TIMES = 6, LEAST_SPARE = 0.06;
+static const double OFF_TIMES = 8, LEAST_SPARE = 0.1;
 /* Of the time that many tokens may take beside streams, whose price is known less well, this part is aimed at. */
 static const double AIM = 0.75;
 /* Prompts get at least this part of the streams' own time: beside streams that take nearly all of max_stall_ns they would otherwise not move. */

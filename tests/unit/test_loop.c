@@ -112,7 +112,7 @@ static void test_a_few_tokens(void **state) {
             const int n = items[0].share;
             const double ns = (own + (n ? shared : 0) + each * n) * noise;
             late += ns > limit && n > 1 && passes > 3;
-            if (n) fitting += fmax(1, floor((limit - own - 0.06 * limit - shared) / each)); /* the rest is left for noise */
+            if (n) fitting += fmax(1, floor((limit - own - 0.1 * limit - shared) / each)); /* the rest is left for noise */
             scheduler_measure(&s, 4, n, (uint64_t)ns);
             left -= (size_t)n;
         }
@@ -142,7 +142,7 @@ static void test_chunks_beside_slow_streams(void **state) {
                     scheduler_plan(&s, items, n + 1);
                     assert_true(items[0].share >= 1);
                     const double added = each * ((items[0].share + 3) / 4 * 4); /* a machine that takes prompts by fours of their own, dearer than the scheduler expects */
-                    assert_true(each * items[0].share <= fmax(limit - streams, streams / (streams > 0.94 * limit ? 4 : 12)) || items[0].share == (known ? 1 : 2));
+                    assert_true(each * items[0].share <= fmax(limit - streams, streams / (streams > 0.9 * limit ? 4 : 12)) || items[0].share == (known ? 1 : 2));
                     scheduler_measure(&s, n, items[0].share, (uint64_t)(streams + added));
                 }
             }
@@ -202,7 +202,7 @@ static void test_less_after_a_late_pass(void **state) {
     assert_true(usual >= 10);
     assert_true(fabs(scheduler_expect_ns(&s, 4, usual) - (40e6 + 4e6 * usual)) < 4e6);
     assert_true(scheduler_expect_ns(&s, 3, usual) == 0); /* nobody knows */
-    assert_true(scheduler_latest_ns(&s, 4) > 93000000 && scheduler_latest_ns(&s, 4) < 95000000);
+    assert_true(scheduler_latest_ns(&s, 4) > 89000000 && scheduler_latest_ns(&s, 4) < 91000000);
     for (int n = usual; n > 1; n = items[4].share) {
         scheduler_measure_late(&s, 4, n, 120000000);
         scheduler_plan(&s, items, 5);
@@ -224,7 +224,7 @@ static void test_latest_beside_slow_streams(void **state) {
         scheduler_init(&s, 512, STEPS, 100000000);
         scheduler_measure(&s, 2, 0, (uint64_t)alone);
         const double latest = (double)scheduler_latest_ns(&s, 2);
-        assert_true(latest >= alone * 13 / 12 - 1 && (latest < 100e6 || latest <= alone * 1.25));
+        assert_true(latest >= alone * 13 / 12 - 3 && (latest < 100e6 || latest <= alone * 1.25));
     }
 }
 
@@ -232,7 +232,7 @@ static void test_latest_beside_slow_streams(void **state) {
 
 static const double LIMIT = 100e6;
 
-/* Where many tokens share a price, more of them are read at once: on a machine where a pass costs 150 ms and 2.4 for each token, not 16 at 12 ms each. */
+/* Where many tokens share a price, more of them are read at once: on a machine where a pass costs 150 ms and 2.4 for each token, not 16 at 12 ms each; fewer where streams leave hardly more than is spared. */
 static void test_shared_prices(void **state) {
     (void)state;
     uint64_t seed = test_seed();
@@ -248,7 +248,7 @@ static void test_shared_prices(void **state) {
         for (int i = 0; i < 20; i++) scheduler_measure(&s, 4, 0, (uint64_t)alone);
         while (scheduler_plan(&s, items, 5) > 4) scheduler_measure(&s, 4, items[0].share, (uint64_t)(alone + 9e6 * items[0].share));
         const int n = scheduler_plan_apart(&s, items, 5);
-        assert_true(n >= 80 && n <= 160);
+        assert_true(n >= (alone > 80e6 ? 40 : 80) && n <= 160);
     }
 }
 
@@ -365,7 +365,7 @@ static void test_streams_are_learned(void **state) {
     for (int i = 0; i < 40; i++) scheduler_measure(&s, 2, 0, i % 2 ? 35000000 : 25000000);
     assert_true(scheduler_rest_ns(&s, 2) < steady - 5000000);
     for (int i = 0; i < 100; i++) scheduler_measure(&s, 2, 0, 10000000);
-    assert_true(scheduler_rest_ns(&s, 2) > 80000000);
+    assert_true(scheduler_rest_ns(&s, 2) > 79000000);
 }
 
 static void test_who_starts_next(void **state) {

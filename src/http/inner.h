@@ -3,6 +3,7 @@
 #define HTTP_INNER_H
 
 #include <microhttpd.h>
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "http/http.h"
@@ -10,6 +11,7 @@
 enum { MOST_DAEMONS = 8 };
 
 typedef struct key_entry key_entry;
+typedef struct connection connection;
 
 struct http_server {
     http_options o;
@@ -25,6 +27,8 @@ struct http_server {
     _Atomic uint64_t count;
     _Atomic int active;
     _Atomic bool stopping;
+    pthread_mutex_t connections_lock;
+    connection *connections; /* that are open */
 };
 
 struct http_request {
@@ -51,6 +55,11 @@ struct http_request {
     size_t out_at;
     uint64_t last_sent;
 };
+
+/* connections.c */
+void connections_notify(void *user, struct MHD_Connection *c, void **context, enum MHD_ConnectionNotificationCode what);
+/* Reads no more requests, and waits a moment for the replies that are on their way. No connection is accepted any more. */
+void connections_end(http_server *s);
 
 /* guard.c */
 void guard_check(http_request *r);

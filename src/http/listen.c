@@ -90,8 +90,8 @@ static bool listen_on(http_server *s, int fd, MHD_AccessHandlerCallback access, 
     const struct MHD_OptionItem plain[] = {{MHD_OPTION_END, 0, NULL}};
     struct MHD_Daemon *d = NULL;
     if (ok) {
-        d = MHD_start_daemon(flags, 0, NULL, NULL, access, s, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED, completed, s, MHD_OPTION_CONNECTION_LIMIT,
-                             (unsigned)s->o.max_connections, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)s->o.idle_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        d = MHD_start_daemon(flags, 0, NULL, NULL, access, s, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED, completed, s, MHD_OPTION_NOTIFY_CONNECTION,
+                             connections_notify, s, MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->o.max_connections, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)s->o.idle_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
                              (size_t)HEADER_BYTES, MHD_OPTION_ARRAY, tls ? secure : plain, MHD_OPTION_END);
         if (!d && tls) err_set(e, HEARTH_ARGUMENT, "%s and %s cannot be used for TLS: they must hold a certificate and its key in PEM", s->o.tls_cert, s->o.tls_key);
         else if (!d) err_set(e, HEARTH_IO, "the HTTP server cannot be started");
@@ -133,6 +133,7 @@ void listen_quiesce(http_server *s) {
 void listen_stop(http_server *s) {
     listen_quiesce(s);
     s->stopping = true;
+    connections_end(s);
     for (int i = 0; i < s->n_daemons; i++) {
         MHD_stop_daemon(s->daemons[i]);
         if (s->listeners[i] >= 0) close(s->listeners[i]);

@@ -201,6 +201,7 @@ http_server *http_start(const http_options *o, http_handler *handler, void *user
     s->o = *o;
     s->handler = handler;
     s->user = user;
+    pthread_mutex_init(&s->connections_lock, NULL);
     if (getrandom(&s->run, sizeof s->run, 0) != sizeof s->run) s->run = clock_ns();
     if (listen_start(s, on_access, on_completed, e)) return s;
     http_stop(s);
@@ -219,5 +220,6 @@ void http_settle(http_server *s, uint64_t limit_ns) {
 void http_stop(http_server *s) {
     if (!s) return;
     listen_stop(s);
+    pthread_mutex_destroy(&s->connections_lock);
     mem_free(s);
 }

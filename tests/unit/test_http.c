@@ -2,6 +2,7 @@
 #include "tools/support.h"
 
 #include <jansson.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -185,6 +186,32 @@ static void test_garbage(void **state) {
     assert_int_equal(ask(s, "GET", "/", NULL, ""), 200);
     assert_int_equal(ask(s, "GET", "/nothing", NULL, ""), 0);
     stop(s);
+}
+
+static void *keep_busy(void *until) {
+    const _Atomic int *done = until;
+    while (!*done) {}
+    return NULL;
+}
+
+/* libmicrohttpd by itself dies in some of these rounds: connections must have ended before it is stopped. Busy cores let their threads come late. */
+static void test_stop_while_refusing(void **state) {
+    (void)state;
+    _Atomic int done = 0;
+    pthread_t busy[4];
+    for (int i = 0; i < 4; i++) assert_int_equal(pthread_create(&busy[i], NULL, keep_busy, &done), 0);
+    for (int round = 0; round < 40; round++) {
+        http_server *s = started(NULL, NULL);
+        for (int i = 0; i < 24; i++) {
+            int fd = client_open(http_port(s));
+            client_write(fd, "GET / HTTP/9.9\r\n\r\n", 18);
+            close(fd);
+        }
+        assert_int_equal(ask(s, "GET", "/", NULL, ""), 200); /* they are accepted by now */
+        stop(s);
+    }
+    done = 1;
+    for (int i = 0; i < 4; i++) pthread_join(busy[i], NULL);
 }
 
 static void test_keys(void **state) {
@@ -550,7 +577,7 @@ static void test_where_to_listen(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_keep_alive),  cmocka_unit_test(test_limits),  cmocka_unit_test(test_garbage),         cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_keep_alive),  cmocka_unit_test(test_limits),  cmocka_unit_test(test_garbage),         cmocka_unit_test(test_stop_while_refusing), cmocka_unit_test(test_keys),
         cmocka_unit_test(test_key_file), cmocka_unit_test(test_log), cmocka_unit_test(test_unix), cmocka_unit_test(test_given_sockets), cmocka_unit_test(test_tls),
         cmocka_unit_test(test_other_sites), cmocka_unit_test(test_streams), cmocka_unit_test(test_stop_while_busy), cmocka_unit_test(test_where_to_listen),
     };

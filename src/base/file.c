@@ -88,12 +88,13 @@ static int advise(const void *data, size_t bytes, int advice) {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)data / page * page;
     return bytes && madvise((void *)first, (uintptr_t)data + bytes - first, advice) != 0 ? errno : 0;
 }
-void file_map_ahead(const void *data, size_t bytes) { advise(data, bytes, MADV_WILLNEED); }
-void file_map_drop(const void *data, size_t bytes) { advise(data, bytes, MADV_DONTNEED); }
-
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #endif
+
+void file_map_ahead(const void *data, size_t bytes) { advise(data, bytes, MADV_WILLNEED); }
+void file_map_drop(const void *data, size_t bytes) { advise(data, bytes, MADV_DONTNEED); }
+void file_map_touch(const void *data, size_t bytes) { advise(data, bytes, MADV_POPULATE_READ); }
 
 /* How many fetches may come through still; negative: all. */
 static struct {

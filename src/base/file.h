@@ -25,6 +25,8 @@ void file_map_close(file_map *m);
 /* Starts reading this part of a mapping from the disk, or takes its pages from this process's count; neither changes what is read. */
 void file_map_ahead(const void *data, size_t bytes);
 void file_map_drop(const void *data, size_t bytes);
+/* Takes this part of a mapping into this process's page table, in huge pages where the file lies in such; reads what is not in memory. Kernels before 5.14 do nothing. */
+void file_map_touch(const void *data, size_t bytes);
 /* Reads this part of a mapping from the disk. What cannot be read is an error here, and not the signal that touching it would be; kernels before 5.14 do nothing. */
 bool file_map_fetch(const void *data, size_t bytes, err *e);
 /* Asks for huge pages, also when the file is read from the disk. */

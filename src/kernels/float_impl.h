@@ -47,7 +47,7 @@ static void float_run(const float_type *f, float *y, int64_t ldy, const void *w,
     const size_t row_bytes = f->decode ? quant_bytes(f->decode, (uint64_t)cols) : (size_t)cols * (size_t)f->size;
     const size_t panel_size = (size_t)float_padded(cols) * (size_t)f->size * PANEL_ROWS;
     const int64_t at_once = tokens_at_once(floats_act_bytes(cols, 1)), padded = float_padded(cols);
-    const size_t packed_ahead = n == 1 ? 2 * kern_cpu_get()->ahead_one : FLOAT_AHEAD;
+    const size_t packed_ahead = n == 1 ? kern_cpu_get()->ahead_one : FLOAT_AHEAD;
     _Alignas(64) uint8_t buffer[PANEL_CHUNK * PANEL_ROWS * sizeof(float)];
     _Alignas(64) float acc[PANEL_TOKENS * PANEL_ROWS];
     for (int64_t t0 = 0; t0 < n; t0 += at_once) {

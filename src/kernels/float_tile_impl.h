@@ -55,8 +55,14 @@ INLINE void float_part(float *acc, int ld, const bool fresh, const uint8_t *chun
     }
 }
 
+/* One token's activations, which weights have driven to the second cache. */
+INLINE void ask_floats(const float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i += 16) ask_near(x + i, 0);
+}
+
 #define FLOAT_TILE(name, kind)                                                                                                            \
     INLINE void name##_part(float *acc, const uint8_t *chunk, int64_t blocks, const float *x, int w, size_t ahead, int t0, int count) {    \
+        if (w == 1 && ahead) ask_floats(x + PANEL_CHUNK, blocks);                                                                          \
         float_part(acc, PANEL_ROWS, false, chunk, blocks, x, w, ahead, w == 1 ? ASK_NEAR : 0, t0, count, kind);                            \
     }                                                                                                                                      \
     static void name##_tile(float *acc, const uint8_t *chunk, int64_t blocks, const float *x, int w, size_t ahead) {                       \

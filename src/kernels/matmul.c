@@ -10,6 +10,7 @@
 #define TASK_WORK (1 << 17) /* multiply-adds, weighed for few tokens by the bytes they must read */
 #define FEW 8 /* with more tokens a task should be longer: it reads all activations for itself */
 #define TASKS_PER_THREAD 8
+#define PREPARE_LEAST 4096 /* activations that a task prepares, at least */
 #define TASKS_PER_THREAD_MANY 3 /* where the product is computed in the way for many */
 
 /* One product to be split: a weight, its prepared activations, its output. */
@@ -30,10 +31,11 @@ typedef struct prepare {
     int64_t ldx, cols, n;
     const int32_t *tokens;
     float *gathered; /* room for the gathered rows when tokens is not NULL */
-    pool_task *make; /* NULL, or what makes x first */
+    kern_make *make; /* NULL, or what makes x first */
     void *context;
     void *act;
-    int64_t step, first_task;
+    int64_t step, columns; /* per task */
+    int64_t first_task;
 } prepare;
 
 typedef struct job {
@@ -66,12 +68,15 @@ static bool scratch_reserve(kern_scratch *s, size_t bytes, err *e) {
         else high = middle - 1;                              \
     }
 
+static int64_t parts_of(int64_t n, int64_t step) { return (n + step - 1) / step; }
+
 static void prepare_task(void *context, int64_t i, int thread) {
+    (void)thread;
     const job *j = context;
     FIND_BY_TASK(j->prepares, j->prepare_count, i, at)
     const prepare *p = &j->prepares[at];
-    int64_t t0 = (i - p->first_task) * p->step;
-    int64_t t1 = t0 + p->step < p->n ? t0 + p->step : p->n;
+    const int64_t parts = parts_of(p->cols, p->columns), t0 = (i - p->first_task) / parts * p->step, t1 = t0 + p->step < p->n ? t0 + p->step : p->n;
+    const int64_t c0 = (i - p->first_task) % parts * p->columns, c1 = c0 + p->columns < p->cols ? c0 + p->columns : p->cols;
     if (p->tokens) {
         for (int64_t t = t0; t < t1; t++)
             memcpy(p->gathered + t * p->cols, p->x + p->tokens[t] * p->ldx, (size_t)p->cols * sizeof(float));
@@ -79,11 +84,11 @@ static void prepare_task(void *context, int64_t i, int thread) {
     } else if (p->make) { /* a few tokens at a time, so that they are read from the caches */
         for (int64_t t = t0, next; t < t1; t = next) {
             next = t + p->m->act_step < t1 ? t + p->m->act_step : t1;
-            for (int64_t k = t; k < next; k++) p->make(p->context, k, thread);
-            p->m->act(p->act, p->x, p->ldx, p->cols, p->n, (kern_part){t, next, 0, p->cols});
+            for (int64_t k = t; k < next; k++) p->make(p->context, k, c0, c1 - c0);
+            p->m->act(p->act, p->x + c0, p->ldx, p->cols, p->n, (kern_part){t, next, c0, c1});
         }
     } else {
-        p->m->act(p->act, p->x, p->ldx, p->cols, p->n, (kern_part){t0, t1, 0, p->cols});
+        p->m->act(p->act, p->x + c0, p->ldx, p->cols, p->n, (kern_part){t0, t1, c0, c1});
     }
 }
 
@@ -125,6 +130,20 @@ static int64_t rows_per_task(const kern_matmul *m, const kern_weight *w, int64_t
     return round_up(rows, m->row_step);
 }
 
+/* What few tokens have prepared lies together, column by column. Parted by tokens, threads would write to the same lines, which on cores that do not share a cache takes longer than all the rest. */
+static void split_prepare(prepare *p, int threads) {
+    p->step = p->n;
+    p->columns = p->cols;
+    if (p->n > FEW || p->tokens) {
+        p->step = round_up(parts_of(p->n, threads * 2), p->m->act_step);
+        return;
+    }
+    const int64_t share = parts_of(p->cols, threads * 2), least = PREPARE_LEAST / p->n;
+    p->columns = round_up(share > least ? share : least, KERN_COLUMNS);
+}
+
+static int64_t prepare_tasks(const prepare *p) { return parts_of(p->n, p->step) * parts_of(p->cols, p->columns); }
+
 /* A preparation that already makes what is needed, or NULL. */
 static const prepare *find_prepare(const job *j, const prepare *want) {
     for (int i = j->prepare_count - 1; i >= 0; i--) {
@@ -141,7 +160,7 @@ static const prepare *find_prepare(const job *j, const prepare *want) {
 /* Fills the lists of preparations and products. act holds an offset into the scratch until all sizes are known. */
 static bool plan(job *j, const kernels *k, const kern_group *groups, int count, int threads, size_t *bytes, err *e) {
     size_t used = 0;
-    int64_t prepare_tasks = 0, product_tasks = 0, work = 0;
+    int64_t first_prepare = 0, product_tasks = 0, work = 0;
     for (int g = 0; g < count; g++)
         for (int i = 0; groups[g].n > 0 && i < groups[g].count; i++) work += groups[g].w[i]->rows * groups[g].w[i]->cols * groups[g].n;
     for (int g = 0; g < count; g++) {
@@ -156,9 +175,9 @@ static bool plan(job *j, const kernels *k, const kern_group *groups, int count, 
             prepare want = {.m = m, .x = group->x, .ldx = group->ldx, .cols = w->cols, .n = group->n, .tokens = group->tokens};
             const prepare *have = find_prepare(j, &want);
             if (!have) {
-                want.step = round_up((want.n + threads * 2 - 1) / (threads * 2), m->act_step);
-                want.first_task = prepare_tasks;
-                prepare_tasks += (want.n + want.step - 1) / want.step;
+                split_prepare(&want, threads);
+                want.first_task = first_prepare;
+                first_prepare += prepare_tasks(&want);
                 want.act = (void *)used;
                 used += align64(m->act_bytes(w->cols, group->n));
                 if (want.tokens) {
@@ -181,7 +200,7 @@ static bool plan(job *j, const kernels *k, const kern_group *groups, int count, 
 static int64_t task_count_prepare(const job *j) {
     if (!j->prepare_count) return 0;
     const prepare *p = &j->prepares[j->prepare_count - 1];
-    return p->first_task + (p->n + p->step - 1) / p->step;
+    return p->first_task + prepare_tasks(p);
 }
 
 static int64_t task_count_product(const job *j) {
@@ -215,7 +234,19 @@ static void look_ahead(kern_scratch *s, pool *p, bool few) {
     s->n_next = 0;
 }
 
-static bool run(job *j, const kernels *k, pool *p, const kern_group *groups, int count, pool_task *make, void *context, kern_scratch *s, err *e) {
+typedef struct make_job {
+    kern_make *make;
+    void *context;
+    int64_t cols;
+} make_job;
+
+static void make_task(void *context, int64_t t, int thread) {
+    (void)thread;
+    const make_job *j = context;
+    j->make(j->context, t, 0, j->cols);
+}
+
+static bool run(job *j, const kernels *k, pool *p, const kern_group *groups, int count, kern_make *make, void *context, kern_scratch *s, err *e) {
     size_t bytes = 0;
     if (!plan(j, k, groups, count, pool_threads(p), &bytes, e)) return false;
     if (!scratch_reserve(s, bytes, e)) return false;
@@ -224,7 +255,7 @@ static bool run(job *j, const kernels *k, pool *p, const kern_group *groups, int
         j->prepares[0].make = make;
         j->prepares[0].context = context;
     } else if (make) { /* several would read it */
-        pool_run(p, groups[0].n, make, context);
+        pool_run(p, groups[0].n, make_task, &(make_job){make, context, groups[0].w[0]->cols});
     }
     pool_run(p, task_count_prepare(j), prepare_task, j);
     look_ahead(s, p, groups[0].n <= FEW);
@@ -244,7 +275,7 @@ bool kern_mul_groups(const kernels *k, pool *p, const kern_group *groups, int co
     return ok;
 }
 
-bool kern_mul_many(const kernels *k, pool *p, const kern_weight *const *w, int count, pool_task *make, void *context, const float *x, int64_t ldx, int64_t n,
+bool kern_mul_many(const kernels *k, pool *p, const kern_weight *const *w, int count, kern_make *make, void *context, const float *x, int64_t ldx, int64_t n,
                    float *const *y, const int64_t *ldy, kern_scratch *s, err *e) {
     prepare prepares[KERN_SHARED];
     product products[KERN_SHARED];

@@ -33,9 +33,12 @@ void kern_scratch_free(kern_scratch *s);
 bool kern_mul(const kernels *k, pool *p, const kern_weight *w, const float *x, int64_t ldx, int64_t n, float *y, int64_t ldy, kern_scratch *s,
               err *e);
 
+/* Makes columns [first, first + n) of a token's x. */
+typedef void kern_make(void *context, int64_t token, int64_t first, int64_t n);
+
 /* The same for several weights (at most KERN_SHARED, equal cols) that read the same x: q, k and v; gate and up. y[i] has ldy[i] floats from token to
- * token. make (NULL: x is there already) is called with context and the number of a token to make its x, shortly before it is read. */
-bool kern_mul_many(const kernels *k, pool *p, const kern_weight *const *w, int count, pool_task *make, void *context, const float *x, int64_t ldx, int64_t n,
+ * token. make (NULL: x is there already) is called with context to make x, shortly before it is read. */
+bool kern_mul_many(const kernels *k, pool *p, const kern_weight *const *w, int count, kern_make *make, void *context, const float *x, int64_t ldx, int64_t n,
                    float *const *y, const int64_t *ldy, kern_scratch *s, err *e);
 
 /* Mixture of experts: each group is one expert with the tokens routed to it. All groups run in one parallel loop. */

@@ -64,18 +64,13 @@ INLINE void k_block_add(vf *sum, const vi weights[8], const k_head *k, const byt
     }
 }
 
-/* One token's weights are asked for twice, and farther ahead. For several tokens, and for types of 32 columns, that is slower. */
-INLINE void ask_block(const uint8_t *chunk, size_t bytes, int b, size_t ahead, int w) {
-    prefetch_block(chunk + (w == 1 ? ahead + ahead / 2 : ahead), bytes, b, false);
-    if (w == 1) prefetch_block(chunk + ASK_NEAR, bytes, b, true);
-}
-
 INLINE void k_part(float *acc, const uint8_t *chunk, size_t bytes, const uint8_t *x, int w, size_t ahead, int t0, int count, k_weights_fn *take, int bits, bool times16) {
     const byte_places p = byte_places_make();
     k_masks m = {vi_bytes(15), vi_bytes(-16), vi_bytes(16)};
     KEPT(m.low);
     KEPT(m.high);
     KEPT(m.fifth);
+    if (ahead) ask_act(x, 8, w, ahead); /* where hardware asks for weights, it lacks nothing */
     for (int h = 0; h < PANEL_ROWS; h += LANES) {
         const k_head k = k_head_load(chunk, h);
         vf sum[TILE_STEP], minima[TILE_STEP];

@@ -87,10 +87,17 @@ INLINE void prefetch_block(const uint8_t *chunk, size_t bytes, int b, const bool
     }
 }
 
-/* Asks for one token's activations of a chunk, which the weights of the last one have driven to the second cache. All at once: read one by one between the weights they
- * disturb hardware that asks for these by itself (ahead 0; elsewhere nothing is gained). */
+/* One token's weights are asked for twice. For several tokens that is slower. */
+INLINE void ask_block(const uint8_t *chunk, size_t bytes, int b, size_t ahead, int w) {
+    prefetch_block(chunk + ahead, bytes, b, false);
+    if (w == 1) prefetch_block(chunk + ASK_NEAR, bytes, b, true);
+}
+
+/* Asks for one token's activations of a chunk, which weights have driven to the second cache: of the chunk after the next, or, where hardware asks for weights by itself (ahead 0), of
+ * this one, all at once: read one by one between the weights they disturb it. */
 INLINE void ask_act(const uint8_t *x, int blocks, int w, size_t ahead) {
-    for (int i = 0; w == 1 && !ahead && i < blocks * PANEL_ACT; i += 64) ask_near(x, (size_t)i);
+    const size_t from = ahead ? 2 * (8 * PANEL_ACT + sizeof(float)) : 0;
+    for (int i = 0; w == 1 && i < blocks * PANEL_ACT; i += 64) ask_near(x, from + (size_t)i);
 }
 
 /* Tokens [t0, t0 + count) of a tile of w. acc has 16 floats a token. */
@@ -106,7 +113,7 @@ INLINE void tile_part(float *acc, const uint8_t *chunk, size_t bytes, int blocks
 #pragma GCC unroll 8
             for (int b = 0; b < 8; b++) {
                 unpack(&o, chunk, 8, b, h);
-                if (h == 0 && LIKELY(ahead)) prefetch_block(chunk + ahead, bytes, b, false);
+                if (h == 0 && LIKELY(ahead)) ask_block(chunk, bytes, b, ahead, w);
                 KEEP_ORDER();
                 columns_add(sum, &o, x + (size_t)b * PANEL_ACT * w, w, t0, count, tr);
                 KEEP_ORDER();
@@ -114,7 +121,7 @@ INLINE void tile_part(float *acc, const uint8_t *chunk, size_t bytes, int blocks
         } else {
             for (int b = 0; b < blocks; b++) {
                 unpack(&o, chunk, blocks, b, h);
-                if (h == 0 && LIKELY(ahead)) prefetch_block(chunk + ahead, bytes, b, false);
+                if (h == 0 && LIKELY(ahead)) ask_block(chunk, bytes, b, ahead, w);
                 columns_add(sum, &o, x + (size_t)b * PANEL_ACT * w, w, t0, count, tr);
             }
         }

@@ -403,17 +403,17 @@ static bool latent_attention(pass *s) {
 
 /* ---- feed-forward ---- */
 
-static void activate_token(void *context, int64_t t, int thread) {
-    (void)thread;
+static void activate_columns(void *context, int64_t t, int64_t first, int64_t n) {
     pass *s = context;
-    int64_t ff = s->lp->n_ff;
+    const int64_t ff = s->lp->n_ff;
+    float *gate = s->gate + t * ff + first;
     if (s->l->gate.mat.data) {
-        model_join_columns(&(model_join){s->m, s->l->gate_bias, s->l->up_bias}, s->gate + t * ff, s->up + t * ff, 0, ff);
+        model_join_columns(&(model_join){s->m, s->l->gate_bias, s->l->up_bias}, gate, s->up + t * ff + first, first, n);
         return;
     }
-    float *both = s->up + t * 2 * ff; /* gate and up in one weight */
-    if (s->l->up_bias) s->m->kern->add(both, s->l->up_bias, 1, 2 * ff);
-    model_activate(s->m, s->gate + t * ff, both, both + ff, ff);
+    float *both = s->up + t * 2 * ff + first; /* gate and up in one weight */
+    for (int64_t i = 0; s->l->up_bias && i < 2 * ff; i += ff) s->m->kern->add(both + i, s->l->up_bias + first + i, 1, n);
+    model_activate(s->m, gate, both, both + ff, n);
 }
 
 /* h [n][n_embd] -> h */
@@ -435,7 +435,7 @@ static bool feed_forward(pass *s) {
     }
     const weight *down = &l->down;
     expect_layer(s, s->index + 1);
-    return ok && model_multiply_made(s->m, s->run, &down, 1, activate_token, s, s->gate, ff, s->n, &s->h, &width, s->e);
+    return ok && model_multiply_made(s->m, s->run, &down, 1, activate_columns, s, s->gate, ff, s->n, &s->h, &width, s->e);
 }
 
 /* ---- between the parts ---- */

@@ -128,8 +128,8 @@ void model_expect(const model *m, model_run *r, const weight *const *w, int coun
 /* Products of up to KERN_SHARED weights with the same x; y[i] has ldy[i] floats from token to token. */
 bool model_multiply(const model *m, model_run *r, const weight *const *w, int count, const float *x, int64_t ldx, int64_t n, float *const *y,
                     const int64_t *ldy, err *e);
-/* The same, where make(context, token, thread) makes a token's x shortly before it is read. */
-bool model_multiply_made(const model *m, model_run *r, const weight *const *w, int count, pool_task *make, void *context, const float *x, int64_t ldx, int64_t n,
+/* The same, where make makes x shortly before it is read. */
+bool model_multiply_made(const model *m, model_run *r, const weight *const *w, int count, kern_make *make, void *context, const float *x, int64_t ldx, int64_t n,
                          float *const *y, const int64_t *ldy, err *e);
 /* One product for what is chosen by, logits and experts: where many tokens are multiplied with less precision, it is computed for few at a time. */
 bool model_multiply_exact(const model *m, model_run *r, const weight *w, const float *x, int64_t ldx, int64_t n, float *y, int64_t ldy, err *e);

@@ -31,7 +31,7 @@ bool model_multiply(const model *m, model_run *r, const weight *const *w, int co
     return model_multiply_made(m, r, w, count, NULL, NULL, x, ldx, n, y, ldy, e);
 }
 
-bool model_multiply_made(const model *m, model_run *r, const weight *const *w, int count, pool_task *make, void *context, const float *x, int64_t ldx, int64_t n,
+bool model_multiply_made(const model *m, model_run *r, const weight *const *w, int count, kern_make *make, void *context, const float *x, int64_t ldx, int64_t n,
                          float *const *y, const int64_t *ldy, err *e) {
     taken t[KERN_SHARED];
     const kern_weight *mats[KERN_SHARED] = {0};

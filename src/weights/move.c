@@ -1,9 +1,11 @@
 /* move.c: from the mapped file to huge pages. A mapping makes the first token quick, but on most systems it lies in pages of 4 KiB, through which a core reads a tenth to a third slower
- * than through huge ones. So where that is so, everything fits and memory is to spare, the keeper copies matrix by matrix to the place that packing would have used, while requests go on with the
- * mapping; the file stays for those that are made again. It takes its time: as long as it copied it rests, so that requests keep most of the memory's speed. */
-#include <stdio.h>
+ * than through huge ones. So where everything fits and memory is to spare, the keeper copies those matrices that lie in small ones, one by one, to the place that packing would have used, while requests go on with the
+ * mapping; the file stays for those that are made again. It takes its time: it copies a little and rests as long, so that requests keep most of the memory's speed and never wait long for a core. */
+#include <fcntl.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "weights/inner.h"
@@ -16,19 +18,30 @@ static bool huge_pages(void) {
     return has;
 }
 
-/* Whether most of the mapped file lies in huge pages already. */
-static bool mapped_huge(const weights *w) {
-    buf b = {0};
-    bool here = false, huge = false;
-    char *save = NULL;
-    file_read("/proc/self/smaps", 64u << 20, &b, NULL);
-    for (char *line = b.data ? strtok_r(b.data, "\n", &save) : NULL; line; line = strtok_r(NULL, "\n", &save)) {
-        unsigned long from, to, kib;
-        if (sscanf(line, "%lx-%lx ", &from, &to) == 2) here = (uintptr_t)w->pack.map.data >= from && (uintptr_t)w->pack.map.data < to;
-        else if (here && sscanf(line, "FilePmdMapped: %lu", &kib) == 1) huge = kib * 1024 > w->total / 2;
+/* What the kernel tells of a process's pages, as Linux has it since 6.7; headers may be older. */
+typedef struct page_scan {
+    uint64_t size, flags, start, end, stopped, runs, n_runs, most, inverted, wanted, any, told;
+} page_scan;
+typedef struct page_run {
+    uint64_t start, end, kinds;
+} page_run;
+#define PAGES_SCAN _IOWR('f', 16, page_scan)
+enum { PAGES_HUGE = 1 << 6 };
+
+/* How many bytes of it lie in huge pages already. A kernel that cannot tell has none in files, or hardly ever. */
+static uint64_t huge_bytes(int pagemap, const void *data, size_t bytes) {
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    page_run runs[64];
+    page_scan s = {.size = sizeof s, .start = (uintptr_t)data / page * page, .end = ((uintptr_t)data + bytes + page - 1) / page * page, .runs = (uintptr_t)runs,
+                   .n_runs = sizeof runs / sizeof *runs, .wanted = PAGES_HUGE, .told = PAGES_HUGE};
+    uint64_t huge = 0;
+    while (s.start < s.end) {
+        const int n = ioctl(pagemap, PAGES_SCAN, &s);
+        if (n < 0 || s.stopped <= s.start) return 0;
+        for (int i = 0; i < n; i++) huge += runs[i].end - runs[i].start;
+        s.start = s.stopped;
     }
-    buf_free(&b);
-    return huge;
+    return huge < bytes ? huge : bytes;
 }
 
 /* Exchanges the form unless somebody holds it. It is taken away and put back under the lock: a request that comes in between waits for the lock and finds it ready. */
@@ -54,11 +67,15 @@ static void give_up(weights *w, entry *e) {
     pthread_mutex_unlock(&w->lock);
 }
 
+enum { PIECE = 1 << 20 };
+
 /* false when the cache is about to close. */
 static bool move_entry(weights *w, entry *e, const void *mapped) {
-    uint64_t start = clock_ns();
-    memcpy((char *)w->arena + e->offset, mapped, e->exact);
-    rest(clock_ns() - start);
+    for (size_t at = 0; at < e->exact; at += PIECE) {
+        const uint64_t start = clock_ns();
+        memcpy((char *)w->arena + e->offset + at, (const char *)mapped + at, e->exact - at < PIECE ? e->exact - at : PIECE);
+        rest(clock_ns() - start);
+    }
     for (int i = 0; i < 1000; i++) {
         pthread_mutex_lock(&w->lock);
         bool done = e->packed.mat.packed != mapped || exchange(w, e), stop = w->stop;
@@ -70,14 +87,59 @@ static bool move_entry(weights *w, entry *e, const void *mapped) {
     return true;
 }
 
-void move_to_memory(weights *w) {
-    if (w->limited || !w->o.move || !huge_pages() || spare_memory() < w->total || mapped_huge(w)) return;
-    for (int i = 0; i < w->n; i++) {
-        entry *e = &w->entries[i];
-        pthread_mutex_lock(&w->lock);
-        const void *mapped = e->packed.mat.packed;
-        bool stop = w->stop || w->pack_bad, todo = e->product && e->making == MAKING_NOT && cache_ready(e) && e->in_map && e->pins == 0;
-        pthread_mutex_unlock(&w->lock);
-        if (stop || (todo && !move_entry(w, e, mapped))) return;
+static bool is_stopped(weights *w) {
+    pthread_mutex_lock(&w->lock);
+    const bool stop = w->stop || w->pack_bad || w->persist_wanted;
+    pthread_mutex_unlock(&w->lock);
+    return stop;
+}
+
+/* Where the matrix lies in the mapping, if it does and may be moved; else NULL. */
+static const void *in_mapping(weights *w, const entry *e) {
+    pthread_mutex_lock(&w->lock);
+    const bool may = e->product && e->making == MAKING_NOT && cache_ready(e) && e->in_map && e->pins == 0;
+    const void *mapped = may ? e->packed.mat.packed : NULL;
+    pthread_mutex_unlock(&w->lock);
+    return mapped;
+}
+
+/* Waits until the matrix was not asked for in a while. false when the cache is about to close. */
+static bool wait_until_idle(weights *w, entry *e) {
+    enum { ROUNDS = 10, ROUND_NS = 10000000 };
+    for (int quiet = 0; quiet < ROUNDS; quiet++) {
+        const uint_fast64_t state = atomic_load(&e->state);
+        rest(ROUND_NS);
+        if (atomic_load(&e->state) != state) quiet = -1;
+        if (is_stopped(w)) return false;
     }
+    return true;
+}
+
+/* Where little is to be gained, requests are not disturbed for it. */
+static void move_listed(weights *w, entry *const *list, int n, bool patient) {
+    for (int i = 0; i < n && !is_stopped(w); i++) {
+        if (patient && !wait_until_idle(w, list[i])) return;
+        const void *mapped = in_mapping(w, list[i]);
+        if (mapped && !move_entry(w, list[i], mapped)) return;
+    }
+}
+
+void move_to_memory(weights *w) {
+    if (w->limited || !w->o.move || !huge_pages() || spare_memory() < w->total) return;
+    entry **list = mem_alloc((size_t)w->n, sizeof *list, NULL);
+    const int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    uint64_t small = 0;
+    int n = 0;
+    for (int i = 0; list && i < w->n && !is_stopped(w); i++) {
+        entry *e = &w->entries[i];
+        const void *mapped = in_mapping(w, e);
+        if (!mapped) continue;
+        file_map_touch(mapped, e->exact); /* only what is in the page table shows how it lies */
+        const uint64_t huge = huge_bytes(pagemap, mapped, e->exact);
+        small += e->exact - huge;
+        if (huge < e->exact / 4 * 3) list[n++] = e;
+    }
+    if (pagemap >= 0) close(pagemap);
+    if (list) move_listed(w, list, n, small < w->total / 2);
+    mem_free(list);
 }

@@ -149,9 +149,10 @@ static void finish_round(pool *p) {
 
 /* The tail is short, unless a worker lost its core. */
 static void wait_for_workers(pool *p) {
+    asked a = {0};
     for (int i = 0; i < SPIN_ROUNDS; i++) {
         if (atomic_load_explicit(&p->active, memory_order_acquire) == 0) return;
-        relax();
+        if (!ask_ahead(&p->shares[0], &a)) relax();
     }
     atomic_store(&p->caller_sleeps, true);
     unsigned left;

@@ -220,12 +220,12 @@ static void place(job *j, char *memory) {
 
 #define AHEAD ((size_t)256 << 10) /* bytes that a thread that waits asks for: what memory gives it in the time between two products. It must stay in the second cache */
 
-/* Tells the threads where each will begin to read in the product after this one. The caller has other things to do until then. */
+/* Tells the threads where each will begin to read in the product after this one. The caller, which has other things to do until then, asks while it waits for the others. */
 static void look_ahead(kern_scratch *s, pool *p, bool few) {
     const int threads = pool_threads(p);
     size_t total = 0;
     for (int i = 0; few && i < s->n_next; i++) total += s->next[i].bytes;
-    for (int t = 1; t < threads; t++) {
+    for (int t = 0; t < threads; t++) {
         size_t at = total * (size_t)t / (size_t)threads;
         const struct kern_range *r = s->next;
         while (total && at >= r->bytes) at -= r++->bytes;

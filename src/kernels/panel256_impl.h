@@ -7,6 +7,17 @@
 
 #include "kernels/panel_impl.h"
 
+/* Were it known not to be 0, the compiler would ask for many lines at once, and four tokens lose 4 %. */
+#define UNKNOWN(ahead) __asm__("" : "+r"(ahead))
+
+/* Calls part with a last argument: where weights are asked for a second time (ask_block). With several tokens that depends on the CPU, and as a constant it costs nothing. */
+#define ASKING(part, w, ahead, ...)                                              \
+    do {                                                                         \
+        if ((w) == 1) part(__VA_ARGS__, ASK_NEAR);                               \
+        else if ((ahead) > CHUNK_AHEAD) part(__VA_ARGS__, ASK_NEAR / 2);         \
+        else part(__VA_ARGS__, 0);                                               \
+    } while (0)
+
 INLINE void sums_clear(vf *sum, int count) {
 #pragma GCC unroll 8
     for (int t = 0; t < count; t++) sum[t] = vf_set(0);
@@ -64,7 +75,8 @@ INLINE void k_block_add(vf *sum, const vi weights[8], const k_head *k, const byt
     }
 }
 
-INLINE void k_part(float *acc, const uint8_t *chunk, size_t bytes, const uint8_t *x, int w, size_t ahead, int t0, int count, k_weights_fn *take, int bits, bool times16) {
+INLINE void k_part(float *acc, const uint8_t *chunk, size_t bytes, const uint8_t *x, int w, size_t ahead, int t0, int count, k_weights_fn *take, int bits, bool times16, const size_t near) {
+    UNKNOWN(ahead);
     const byte_places p = byte_places_make();
     k_masks m = {vi_bytes(15), vi_bytes(-16), vi_bytes(16)};
     KEPT(m.low);
@@ -83,7 +95,7 @@ INLINE void k_part(float *acc, const uint8_t *chunk, size_t bytes, const uint8_t
             const bool ordered = count > 1 || !times16 || b % 2;
             vi weights[8];
             take(weights, chunk, b, h, &m);
-            if (h == 0 && LIKELY(ahead)) ask_block(chunk, bytes, b, ahead, w);
+            if (h == 0 && LIKELY(ahead)) ask_block(chunk, bytes, b, ahead, near);
             if (ordered) KEEP_ORDER();
             k_block_add(sum, weights, &k, &p, b, x + (size_t)b * PANEL_ACT * w, w, t0, count, bits, times16 && b % 2);
             if (ordered) KEEP_ORDER();
@@ -106,16 +118,16 @@ INLINE void q4_k_take(vi w[8], const uint8_t *chunk, int b, int h, const k_masks
 }
 INLINE void q4_k_part(float *acc, const uint8_t *chunk, int blocks, const uint8_t *x, int w, size_t ahead, int t0, int count) {
     (void)blocks;
-    k_part(acc, chunk, 288, x, w, ahead, t0, count, q4_k_take, 4, DOTS_TAKE_BYTES);
+    ASKING(k_part, w, ahead, acc, chunk, 288, x, w, ahead, t0, count, q4_k_take, 4, DOTS_TAKE_BYTES);
 }
-PANEL_FUNCTIONS(TILE_CASES, q4_k, 256, 144, 288)
+PANEL_FUNCTIONS(TILE_CASES, q4_k, 256, 144, 288, true)
 
 INLINE void q5_k_take(vi w[8], const uint8_t *chunk, int b, int h, const k_masks *m) { q5_k_weights(w, chunk, b, h, m->low, m->fifth); }
 INLINE void q5_k_part(float *acc, const uint8_t *chunk, int blocks, const uint8_t *x, int w, size_t ahead, int t0, int count) {
     (void)blocks;
-    k_part(acc, chunk, 352, x, w, ahead, t0, count, q5_k_take, 5, false);
+    ASKING(k_part, w, ahead, acc, chunk, 352, x, w, ahead, t0, count, q5_k_take, 5, false);
 }
-PANEL_FUNCTIONS(TILE_CASES, q5_k, 256, 176, 352)
+PANEL_FUNCTIONS(TILE_CASES, q5_k, 256, 176, 352, true)
 
 /* ---- Q6_K ----
  * Scales are signed bytes for 16 columns each; they become 2^24 times themselves. */
@@ -140,8 +152,8 @@ INLINE void q6_k_block_add(vf *sum, const uint8_t *chunk, const byte_places *p, 
     for (int t = 0; t < count; t++) sum[t] = vf_fma(part[t], ACT_SCALE(x, w, t0 + t), sum[t]);
 }
 
-INLINE void q6_k_part(float *acc, const uint8_t *chunk, int blocks, const uint8_t *x, int w, size_t ahead, int t0, int count) {
-    (void)blocks;
+INLINE void six_part(float *acc, const uint8_t *chunk, const uint8_t *x, int w, size_t ahead, int t0, int count, const size_t near) {
+    UNKNOWN(ahead);
     const byte_places p = byte_places_make();
     q6_k_masks m = {vi_bytes(63), {vi_bytes(3), vi_bytes(12), vi_bytes(48)}};
     KEPT(m.six);
@@ -154,7 +166,7 @@ INLINE void q6_k_part(float *acc, const uint8_t *chunk, int blocks, const uint8_
         sums_clear(sum, count);
 #pragma GCC unroll 8
         for (int b = 0; b < 8; b++) {
-            if (h == 0 && LIKELY(ahead)) ask_block(chunk, 424, b, ahead, w);
+            if (h == 0 && LIKELY(ahead)) ask_block(chunk, 424, b, ahead, near);
             q6_k_block_add(sum, chunk, &p, &m, b, h, x + (size_t)b * PANEL_ACT * w, w, t0, count);
             if (count > 1 || b % 2) KEEP_ORDER();
         }
@@ -166,7 +178,11 @@ INLINE void q6_k_part(float *acc, const uint8_t *chunk, int blocks, const uint8_
         }
     }
 }
-PANEL_FUNCTIONS(TILE_CASES, q6_k, 256, 210, 424)
+INLINE void q6_k_part(float *acc, const uint8_t *chunk, int blocks, const uint8_t *x, int w, size_t ahead, int t0, int count) {
+    (void)blocks;
+    ASKING(six_part, w, ahead, acc, chunk, x, w, ahead, t0, count);
+}
+PANEL_FUNCTIONS(TILE_CASES, q6_k, 256, 210, 424, true)
 
 const kern_matmul SET(panel256)[QUANT_TYPE_END] = {
     [QUANT_Q4_K] = PANEL_PRODUCT(q4_k), [QUANT_Q5_K] = PANEL_PRODUCT(q5_k), [QUANT_Q6_K] = PANEL_PRODUCT(q6_k),

@@ -87,10 +87,10 @@ INLINE void prefetch_block(const uint8_t *chunk, size_t bytes, int b, const bool
     }
 }
 
-/* One token's weights are asked for twice. For several tokens that is slower. */
-INLINE void ask_block(const uint8_t *chunk, size_t bytes, int b, size_t ahead, int w) {
+/* near 0: once, else a second time so many bytes before they are read; constant at compile time. */
+INLINE void ask_block(const uint8_t *chunk, size_t bytes, int b, size_t ahead, const size_t near) {
     prefetch_block(chunk + ahead, bytes, b, false);
-    if (w == 1) prefetch_block(chunk + ASK_NEAR, bytes, b, true);
+    if (near) prefetch_block(chunk + near, bytes, b, true);
 }
 
 /* Asks for one token's activations of a chunk, which weights have driven to the second cache: of the chunk after the next, or, where hardware asks for weights by itself (ahead 0), of
@@ -113,7 +113,7 @@ INLINE void tile_part(float *acc, const uint8_t *chunk, size_t bytes, int blocks
 #pragma GCC unroll 8
             for (int b = 0; b < 8; b++) {
                 unpack(&o, chunk, 8, b, h);
-                if (h == 0 && LIKELY(ahead)) ask_block(chunk, bytes, b, ahead, w);
+                if (h == 0 && LIKELY(ahead)) ask_block(chunk, bytes, b, ahead, w == 1 ? ASK_NEAR : 0);
                 KEEP_ORDER();
                 columns_add(sum, &o, x + (size_t)b * PANEL_ACT * w, w, t0, count, tr);
                 KEEP_ORDER();
@@ -121,7 +121,7 @@ INLINE void tile_part(float *acc, const uint8_t *chunk, size_t bytes, int blocks
         } else {
             for (int b = 0; b < blocks; b++) {
                 unpack(&o, chunk, blocks, b, h);
-                if (h == 0 && LIKELY(ahead)) ask_block(chunk, bytes, b, ahead, w);
+                if (h == 0 && LIKELY(ahead)) ask_block(chunk, bytes, b, ahead, w == 1 ? ASK_NEAR : 0);
                 columns_add(sum, &o, x + (size_t)b * PANEL_ACT * w, w, t0, count, tr);
             }
         }
@@ -140,6 +140,7 @@ void SET(bytes_act)(void *dst, const float *x, int64_t ldx, int64_t cols, int64_
 typedef struct panel_type {
     int columns, bytes; /* of a block in the file */
     size_t chunk;       /* bytes of 32 columns in a chunk */
+    bool asks_twice;    /* for several tokens too, and as far ahead as for one; for types of 32 columns that is slower */
     void (*pack)(uint8_t *dst, const uint8_t *const row[16], int64_t chunk, int blocks, size_t ahead);
     /* Adds a chunk's products to acc (16 floats a token) for a tile of w tokens, whose activations start at x. What lies `ahead` bytes later is asked for; 0: nothing is. */
     void (*tile)(float *acc, const uint8_t *chunk, int blocks, const uint8_t *x, int w, size_t ahead);
@@ -151,7 +152,7 @@ static void panel_run(const panel_type *p, float *y, int64_t ldy, const void *w,
                       const uint8_t *act, int64_t n) {
     const size_t row_bytes = (size_t)(cols / p->columns) * (size_t)p->bytes, chunk_bytes = (size_t)(PANEL_CHUNK / p->columns * p->bytes);
     const int64_t at_once = tokens_at_once(act_bytes(cols, 1));
-    const size_t packed_ahead = n == 1 ? kern_cpu_get()->ahead_one : CHUNK_AHEAD;
+    const size_t wanted = kern_cpu_get()->ahead_one, packed_ahead = n == 1 || (p->asks_twice && wanted) ? wanted : CHUNK_AHEAD;
     _Alignas(64) uint8_t buffer[PANEL_CHUNK_MAX];
     _Alignas(64) float acc[PANEL_TOKENS * PANEL_ROWS];
     for (int64_t t0 = 0; t0 < n; t0 += at_once) {
@@ -193,14 +194,14 @@ static void panel_pack(const panel_type *p, uint8_t *dst, const void *src, int64
     INLINE void name##_part(float *acc, const uint8_t *chunk, int blocks, const uint8_t *x, int w, size_t ahead, int t0, int count) {                 \
         tile_part(acc, chunk, chunk_bytes, blocks, (block_columns) == 256, x, w, ahead, t0, count, name##_unpack, name##_traits);                 \
     }                                                                                                                                      \
-    PANEL_FUNCTIONS(CASES, name, block_columns, block_bytes, chunk_bytes)
+    PANEL_FUNCTIONS(CASES, name, block_columns, block_bytes, chunk_bytes, false)
 
-#define PANEL_FUNCTIONS(CASES, name, block_columns, block_bytes, chunk_bytes)                                                             \
+#define PANEL_FUNCTIONS(CASES, name, block_columns, block_bytes, chunk_bytes, twice)                                                      \
     static void name##_tile(float *acc, const uint8_t *chunk, int blocks, const uint8_t *x, int w, size_t ahead) {                                       \
         CASES(name##_part)                                                                                                                 \
     }                                                                                                                                      \
     static const panel_type name##_type = {.columns = block_columns, .bytes = block_bytes, .chunk = chunk_bytes, .pack = name##_pack,      \
-                                           .tile = name##_tile};                                                                          \
+                                           .tile = name##_tile, .asks_twice = twice};                                                                          \
     static void name##_rows(float *y, int64_t ldy, const void *w, int64_t rows, int64_t cols, int64_t r0, int64_t r1, const void *act,    \
                             int64_t n) {                                                                                                   \
         panel_run(&name##_type, y, ldy, w, false, rows, cols, r0, r1, act, n);                                                             \

@@ -95,7 +95,12 @@ typedef struct loop_pass {
     bool under_way; /* begun, and resting now */
     int steps;      /* computed of it */
     uint64_t ns;    /* that took */
-    uint64_t step_ns[2]; /* what the next one and the one after it will take */
+    /* Attention and feed-forward take turns: what each will take, by its last, for so many tokens; what the first of a pass takes, and has usually taken of what others do: its keys and values
+     * come to new memory. */
+    uint64_t step_ns[2], first_ns;
+    int step_tokens;
+    double first_part;
+    int waits;      /* turns that it has let go by */
 } loop_pass;
 
 typedef struct histogram {

@@ -1,4 +1,6 @@
 /* passes.c: what the loop's thread computes: passes of streams and prompts together, and of prompts apart, which rest between layers as often as the streams want their next tokens. */
+#include <math.h>
+
 #include "engine/embed.h"
 #include "engine/loop_inner.h"
 
@@ -270,9 +272,24 @@ static bool begin_apart(loop *l, err *e) {
         l->running[i]->reading = true;
         add_part(l, p, l->running[i], items[i].share);
     }
-    p->step_ns[0] = p->step_ns[1] = scheduler_step_ns(&l->sched, p->n_tokens);
+    for (int i = 0; i < 2; i++)
+        p->step_ns[i] = p->step_tokens ? p->step_ns[i] * (uint64_t)p->n_tokens / (uint64_t)p->step_tokens : scheduler_step_ns(&l->sched, p->n_tokens);
+    p->step_tokens = p->n_tokens;
     record(l, p, true, 0, 0);
     return model_begin(&l->engine->model, &l->apart_run, p->parts, p->n, e);
+}
+
+static uint64_t next_step_ns(const loop_pass *p) {
+    const uint64_t ns = p->step_ns[p->steps % 2];
+    return p->steps ? ns : (uint64_t)(p->first_part * (double)ns);
+}
+
+/* The last step, which makes logits if any, says nothing of others. */
+static void learn_step(loop_pass *p, bool last, uint64_t ns) {
+    const int step = p->steps++;
+    if (step == 0) p->first_ns = ns;
+    else if (!last) p->step_ns[step % 2] = ns;
+    if (step == 2 && ns > 0) p->first_part += 0.3 * (fmin(fmax((double)p->first_ns / (double)ns, 1), 4) - p->first_part);
 }
 
 /* Steps of a pass that is under way as long as there is time, and if must at least one. *ns: what they took. */
@@ -281,13 +298,13 @@ static bool step_on(loop *l, uint64_t until, bool must, uint64_t *ns, err *e) {
     const uint64_t began = loop_now(l), waited_before = l->apart_run.waited_ns;
     uint64_t now = began;
     bool ok = true;
-    while (ok && p->under_way && (must || now + p->step_ns[p->steps % 2] <= until)) {
+    while (ok && p->under_way && (must || now + next_step_ns(p) <= until)) {
         const uint64_t from = now;
         bool done = false;
         ok = model_step(&l->apart_run, l->logits, &done, e);
         if (ok && done) pick_all(l, p);
         now = loop_now(l);
-        p->step_ns[p->steps++ % 2] = now - from; /* attention and feed-forward take turns: the one after the next will take as long */
+        learn_step(p, done, now - from);
         p->under_way = !done;
         must = false;
     }
@@ -296,12 +313,21 @@ static bool step_on(loop *l, uint64_t until, bool must, uint64_t *ns, err *e) {
     return ok;
 }
 
+/* A step that does not fit waits for a turn in which it does (passes that vary leave little time for a while), but not for ever: prompts always move on. */
+enum { MOST_WAITS = 3 };
+
+static bool waits_for_time(loop_pass *p, uint64_t now, uint64_t until) {
+    const bool waits = p->under_way && now + next_step_ns(p) > until && p->waits < MOST_WAITS;
+    p->waits = waits ? p->waits + 1 : 0;
+    return waits;
+}
+
 /* A piece of the pass that is under way, or of a new one. False when nothing more is to be done for now. */
 static bool run_piece(loop *l, int n_decode, bool must) {
     loop_pass *p = &l->apart;
     err e = {0};
     const uint64_t rest = n_decode ? scheduler_rest_ns(&l->sched, n_decode) : 0, until = n_decode ? l->told_ns + rest : UINT64_MAX, began = loop_now(l);
-    if (!must && began >= until) return false;
+    if (must ? waits_for_time(p, began, until) : began >= until) return false;
     uint64_t ns = 0;
     const bool begun = p->under_way || begin_apart(l, &e), ok = begun && step_on(l, until, must, &ns, &e);
     if (!begun && e.code == HEARTH_OK) return false;

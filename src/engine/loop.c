@@ -125,7 +125,7 @@ loop *loop_new(hearth_engine *engine, const loop_options *options, err *e) {
     pthread_cond_init(&l->wake, NULL);
     pthread_cond_init(&l->idle, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    l->apart.first_part = 1.5;
+    l->apart.first_part = 1.5; /* until one was measured */
     scheduler_init(&l->sched, MODEL_CHUNK, model_steps(&engine->model), o.max_stall_ns);
     l->chunk_now = (int)l->sched.chunk;
     trace_begin(o.trace, MODEL_CHUNK, l->sched.steps, o.max_stall_ns);

@@ -67,11 +67,22 @@ static void give_up(weights *w, entry *e) {
     pthread_mutex_unlock(&w->lock);
 }
 
+static bool is_stopped(weights *w) {
+    pthread_mutex_lock(&w->lock);
+    const bool stop = w->stop || w->pack_bad || w->persist_wanted;
+    pthread_mutex_unlock(&w->lock);
+    return stop;
+}
+
 enum { PIECE = 1 << 20 };
 
 /* false when the cache is about to close. */
 static bool move_entry(weights *w, entry *e, const void *mapped) {
     for (size_t at = 0; at < e->exact; at += PIECE) {
+        if (is_stopped(w)) {
+            give_up(w, e);
+            return false;
+        }
         const uint64_t start = clock_ns();
         memcpy((char *)w->arena + e->offset + at, (const char *)mapped + at, e->exact - at < PIECE ? e->exact - at : PIECE);
         rest(clock_ns() - start);
@@ -85,13 +96,6 @@ static bool move_entry(weights *w, entry *e, const void *mapped) {
     }
     give_up(w, e); /* somebody has pinned it */
     return true;
-}
-
-static bool is_stopped(weights *w) {
-    pthread_mutex_lock(&w->lock);
-    const bool stop = w->stop || w->pack_bad || w->persist_wanted;
-    pthread_mutex_unlock(&w->lock);
-    return stop;
 }
 
 /* Where the matrix lies in the mapping, if it does and may be moved; else NULL. */

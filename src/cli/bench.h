@@ -58,11 +58,14 @@ typedef struct bench_limits {
     uint64_t shared_bytes; /* that cache's size */
     bench_unit units[BENCH_UNITS];
     int n_units;
+    char *block, *data;  /* what is read; data: from where its pages are huge */
+    size_t bytes;
 } bench_limits;
 /* The units that a set of kernels may use (NULL: all). Takes about a second. threads 0: one per core. */
 bool bench_limits_measure(bench_limits *l, const char *set, int threads, err *e);
 /* Reading only, once more: memory that others use too is not equally fast from minute to minute. */
 bool bench_limits_read_again(bench_limits *l, err *e);
+void bench_limits_free(bench_limits *l);
 /* The fastest unit. */
 const bench_unit *bench_limits_best(const bench_limits *l);
 

@@ -80,7 +80,8 @@ static uint64_t shared_cache_bytes(void) {
     return (uint64_t)size * (unit == 'K' ? 1024 : unit == 'M' ? 1 << 20 : 1);
 }
 
-static bool measure_reading(bench_limits *l, pool *p, err *e) {
+/* Memory to read, with numbers in it. It is kept until the end: memory that is given back occupies the system a while later, in the middle of a run. */
+static bool make_block(bench_limits *l, pool *p, err *e) {
     l->shared_bytes = shared_cache_bytes();
     size_t bytes = l->shared_bytes ? (size_t)l->shared_bytes * 16 : read_unknown;
     if (bytes < read_least) bytes = read_least;
@@ -89,16 +90,19 @@ static bool measure_reading(bench_limits *l, pool *p, err *e) {
     if (bytes > memory / 2) bytes = memory / 2;
     bytes -= bytes % huge_page;
     if (bytes < huge_page) return err_set(e, HEARTH_MEMORY, "too little free memory to measure how fast it is read");
-    char *memory_block = mem_alloc(bytes + huge_page, 1, e);
-    if (!memory_block) return false;
-    char *data = memory_block + (huge_page - (uintptr_t)memory_block % huge_page);
-    madvise(data, bytes, MADV_HUGEPAGE); /* only a wish */
-    pool_run(p, (int64_t)(bytes / read_task), fill_one, data);
-    bool ok = read_speed(p, data, bytes, &l->read, e);
+    l->block = mem_alloc(bytes + huge_page, 1, e);
+    if (!l->block) return false;
+    l->data = l->block + (huge_page - (uintptr_t)l->block % huge_page);
+    l->bytes = bytes;
+    madvise(l->data, bytes, MADV_HUGEPAGE); /* only a wish */
+    pool_run(p, (int64_t)(bytes / read_task), fill_one, l->data);
+    return true;
+}
+
+static bool measure_reading(bench_limits *l, pool *p, err *e) {
+    if (!l->block && !make_block(l, p, e)) return false;
     size_t inside = l->shared_bytes / 2 / read_task * read_task;
-    if (ok && inside > 0 && inside < bytes) ok = read_speed(p, data, inside, &l->read_shared, e);
-    mem_free(memory_block);
-    return ok;
+    return read_speed(p, l->data, l->bytes, &l->read, e) && (inside == 0 || inside >= l->bytes || read_speed(p, l->data, inside, &l->read_shared, e));
 }
 
 /* ---- multiplying ---- */
@@ -171,6 +175,11 @@ bool bench_limits_read_again(bench_limits *l, err *e) {
     bool ok = p && measure_reading(l, p, e);
     pool_free(p);
     return ok;
+}
+
+void bench_limits_free(bench_limits *l) {
+    mem_free(l->block);
+    *l = (bench_limits){0};
 }
 
 const bench_unit *bench_limits_best(const bench_limits *l) {

@@ -126,12 +126,16 @@ static bool read_again(bench *b, err *e) {
     return true;
 }
 
+#define PEER_REST 4 /* seconds. A system that runs in another takes back the memory of a program that has ended 2 s later, and for some tenths of a second all else is a fifth slower */
+
 /* A peer that fails once is not asked again; our own figures go on. */
 static void run_peer(group *g, bench_case *first, const bench_case *last, int repetition) {
     bench *b = g->b;
     if (!b->peer || b->peer_error.code != HEARTH_OK) return;
     bench_status("depth %d: repetition %d of %s", g->depth, repetition + 1, b->peer);
     bench_peer_run(b, first, last, &b->peer_error);
+    bench_status("waiting until the machine is at rest");
+    sleep(PEER_REST);
 }
 
 static bool run_group(bench *b, bench_case *first, const bench_case *last, err *e) {

@@ -82,6 +82,7 @@ static int run(bench *b, bool first_token, const char *p, const char *n, const c
     ok = ok && measure(b, &e);
     bench_status(NULL);
     int status = ok ? report(b) : cli_fail(&e);
+    bench_limits_free(&b->limits);
     cli_engine_close(b->engine);
     return status;
 }

@@ -20,7 +20,7 @@
 typedef struct share {
     _Alignas(64) _Atomic uint64_t range;
     _Atomic(const char *) ahead; /* what it asks for while it waits, and how much of it */
-    atomic_size_t ahead_bytes;
+    atomic_size_t ahead_bytes, ahead_apart;
 } share;
 #define MOST_TASKS (INT64_C(1) << 31) /* at once */
 
@@ -121,11 +121,15 @@ typedef struct asked {
 
 /* Asks for a few more lines of it, so that memory is not idle while one thread works alone. False when it has asked for all. */
 static bool ask_ahead(const share *s, asked *a) {
-    enum { LINE = 64, AT_ONCE = 4 };
+    enum { LINE = 64, AT_ONCE = 2 };
     const char *from = atomic_load_explicit(&s->ahead, memory_order_relaxed);
     if (from != a->from) *a = (asked){.from = from};
     if (!from || a->bytes >= atomic_load_explicit(&s->ahead_bytes, memory_order_relaxed)) return false;
-    for (int i = 0; i < AT_ONCE; i++, a->bytes += LINE) __builtin_prefetch(from + a->bytes, 0, 2); /* into the second cache */
+    const size_t apart = atomic_load_explicit(&s->ahead_apart, memory_order_relaxed);
+    for (int i = 0; i < AT_ONCE; i++, a->bytes += LINE) { /* into the second cache */
+        __builtin_prefetch(from + a->bytes, 0, 2);
+        if (apart) __builtin_prefetch((const void *)((uintptr_t)from + apart + a->bytes), 0, 2);
+    }
     return true;
 }
 
@@ -244,7 +248,8 @@ void pool_free(pool *p) {
 
 int pool_threads(const pool *p) { return p->threads; }
 
-void pool_ahead(pool *p, int thread, const void *from, size_t bytes) {
+void pool_ahead(pool *p, int thread, const void *from, size_t apart, size_t bytes) {
+    atomic_store_explicit(&p->shares[thread].ahead_apart, apart, memory_order_relaxed);
     atomic_store_explicit(&p->shares[thread].ahead_bytes, bytes, memory_order_relaxed);
     atomic_store_explicit(&p->shares[thread].ahead, from, memory_order_relaxed);
 }

@@ -28,7 +28,8 @@ void pool_run_ranges(pool *p, int64_t n, pool_range *range, void *context);
  * same. The pool's own threads have done it. */
 void pool_give_way(void);
 
-/* What a thread should ask memory for while it waits, the caller's (0) for the others: where it will begin to read in the loop after the next. NULL: nothing. It need not be there any more when it is asked for. */
-void pool_ahead(pool *p, int thread, const void *from, size_t bytes);
+/* What a thread should ask memory for while it waits, the caller's (0) for the others: where it will begin to read in the loop after the next, and as much `apart` bytes later (0: only there). NULL: nothing. It need
+ * not be there any more when it is asked for. */
+void pool_ahead(pool *p, int thread, const void *from, size_t apart, size_t bytes);
 
 #endif

@@ -70,6 +70,20 @@ static void float_run(const float_type *f, float *y, int64_t ldy, const void *w,
     }
 }
 
+static void float_pairs(const float_type *f, float *const y[2], const void *const w[2], int64_t cols, int64_t r0, int64_t r1, const float *act) {
+    const int64_t padded = float_padded(cols);
+    const size_t ahead = kern_cpu_get()->ahead_pair;
+    _Alignas(64) float acc[2][PANEL_ROWS];
+    for (int64_t r = r0; r < r1; r += PANEL_ROWS) {
+        memset(acc, 0, sizeof acc);
+        for (int64_t c = 0; c < padded; c += PANEL_CHUNK) {
+            const size_t at = (size_t)(r * padded + c * PANEL_ROWS) * (size_t)f->size;
+            for (int i = 0; i < 2; i++) float_tile(acc[i], (const uint8_t *)w[i] + at, min_of(PANEL_CHUNK, padded - c), act + c, 1, ahead, f->kind);
+        }
+        for (int i = 0; i < 2; i++) memcpy(y[i] + r, acc[i], sizeof acc[i]);
+    }
+}
+
 static void float_pack_rows(const float_type *f, uint8_t *dst, const void *src, int64_t rows, int64_t cols, int64_t r0, int64_t r1) {
     const size_t row_bytes = (size_t)cols * (size_t)f->size, panel_size = (size_t)float_padded(cols) * (size_t)f->size * PANEL_ROWS;
     for (int64_t r = r0; r < r1; r += PANEL_ROWS) {
@@ -91,6 +105,9 @@ static void float_pack_rows(const float_type *f, uint8_t *dst, const void *src, 
     static void name##_rows_packed(float *y, int64_t ldy, const void *w, int64_t rows, int64_t cols, int64_t r0, int64_t r1,              \
                                    const void *act, int64_t n) {                                                                           \
         float_run(&name##_type, y, ldy, w, true, rows, cols, r0, r1, act, n);                                                              \
+    }                                                                                                                                      \
+    static void name##_pairs_packed(float *const y[2], const void *const w[2], int64_t cols, int64_t r0, int64_t r1, const void *act) {    \
+        float_pairs(&name##_type, y, w, cols, r0, r1, act);                                                                                \
     }                                                                                                                                      \
     static size_t name##_packed_bytes(int64_t rows, int64_t cols) {                                                                        \
         return (size_t)((rows + PANEL_ROWS - 1) / PANEL_ROWS) * (size_t)float_padded(cols) * (bytes)*PANEL_ROWS;                           \
@@ -114,7 +131,7 @@ QUANT_TYPES(X)
 
 #define FLOAT_ACT .act_bytes = floats_act_bytes, .act = floats_act, .act_step = PANEL_TILE, .row_step = PANEL_ROWS
 #define FLOAT_PRODUCT(name)                                                                                                               \
-    {FLOAT_ACT, .rows = name##_rows, .packed_bytes = name##_packed_bytes, .pack = name##_pack_rows, .rows_packed = name##_rows_packed}
+    {FLOAT_ACT, .rows = name##_rows, .packed_bytes = name##_packed_bytes, .pack = name##_pack_rows, .rows_packed = name##_rows_packed, .pairs_packed = name##_pairs_packed}
 
 const kern_matmul SET(floats)[QUANT_TYPE_END] = {
     [QUANT_F32] = FLOAT_PRODUCT(f32), [QUANT_F16] = FLOAT_PRODUCT(f16), [QUANT_BF16] = FLOAT_PRODUCT(bf16),

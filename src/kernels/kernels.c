@@ -34,7 +34,7 @@ static bool amx_permission(void) {
 
 static void detect(void) {
     uint32_t a, b, c, d;
-    if (__get_cpuid_count(0, 0, &a, &b, &c, &d) && b == signature_INTEL_ebx && d == signature_INTEL_edx && c == signature_INTEL_ecx) cpu.ahead_one = 12288;
+    if (__get_cpuid_count(0, 0, &a, &b, &c, &d) && b == signature_INTEL_ebx && d == signature_INTEL_edx && c == signature_INTEL_ecx) cpu.ahead_one = 12288, cpu.ahead_pair = 8192;
     if (!__get_cpuid_count(1, 0, &a, &b, &c, &d)) return;
     const uint32_t fma = 1u << 12, osxsave = 1u << 27, avx = 1u << 28, f16c = 1u << 29;
     if ((c & (fma | osxsave | avx | f16c)) != (fma | osxsave | avx | f16c)) return;

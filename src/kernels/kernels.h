@@ -32,6 +32,9 @@ typedef struct kern_matmul {
     size_t (*packed_bytes)(int64_t rows, int64_t cols);
     void (*pack)(void *dst, const void *src, int64_t rows, int64_t cols, int64_t r0, int64_t r1);
     void (*rows_packed)(float *y, int64_t ldy, const void *w, int64_t rows, int64_t cols, int64_t r0, int64_t r1, const void *act, int64_t n);
+    /* One token's products with rows [r0, r1) of two packed weights, multiples of row_step: read in turns, because memory gives some cores more at two places than at one. The same bits. NULL: there
+     * is none. */
+    void (*pairs_packed)(float *const y[2], const void *const w[2], int64_t cols, int64_t r0, int64_t r1, const void *act);
 } kern_matmul;
 
 /* Attention of a few queries of one KV head over one sequence's keys and values, which lie in runs of tokens

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "kernels/sets.h"
 #include "quant/quant.h"
 
 /* A range of rows is one task. It should be short enough that an uneven machine still ends at one time, a few microseconds; the pool hands out several at once, because
@@ -20,6 +21,10 @@ typedef struct product {
     const void *act;
     float *y;
     int64_t ldy, n;
+    int64_t pairs;      /* of rows that are read in turns, the first so many of w and the first of other; 0: they are not */
+    const void *other;  /* packed: another weight of the same kind, or the later half of w */
+    float *other_y;
+    int64_t rest;       /* rows from here to the last have no other; they are a task of their own */
     int64_t step;       /* rows per task */
     int64_t first_task; /* of all products' tasks */
 } product;
@@ -42,6 +47,7 @@ typedef struct job {
     prepare *prepares;
     product *products;
     int prepare_count, product_count;
+    bool by_rows; /* rows of each product are asked for by themselves */
 } job;
 
 void kern_scratch_free(kern_scratch *s) {
@@ -69,6 +75,7 @@ static bool scratch_reserve(kern_scratch *s, size_t bytes, err *e) {
     }
 
 static int64_t parts_of(int64_t n, int64_t step) { return (n + step - 1) / step; }
+static int64_t round_up(int64_t n, int64_t step) { return parts_of(n, step) * step; }
 
 static void prepare_task(void *context, int64_t i, int thread) {
     (void)thread;
@@ -98,6 +105,12 @@ static void product_rows(const product *p, float *y, int64_t ldy, int64_t r0, in
     else p->m->rows(y, ldy, w->data, w->rows, w->cols, r0, r1, p->act, p->n);
 }
 
+static void product_pairs(const product *p, int64_t r0, int64_t r1) {
+    const kern_weight *w = p->w;
+    if (r0 < p->pairs) p->m->pairs_packed((float *const[]){p->y, p->other_y}, (const void *const[]){w->packed, p->other}, w->cols, r0, r1 < p->pairs ? r1 : p->pairs, p->act);
+    if (r1 > round_up(p->pairs, p->step)) product_rows(p, p->y, p->ldy, p->rest, w->rows);
+}
+
 /* Neighbouring tasks, of one product or of several. */
 static void product_tasks(void *context, int64_t first, int64_t end, int thread) {
     (void)thread;
@@ -107,14 +120,34 @@ static void product_tasks(void *context, int64_t first, int64_t end, int thread)
         const product *p = &j->products[at];
         const int64_t next = at + 1 < j->product_count && j->products[at + 1].first_task < end ? j->products[at + 1].first_task : end;
         const int64_t r0 = (first - p->first_task) * p->step, r1 = (next - p->first_task) * p->step;
-        product_rows(p, p->y, p->ldy, r0, r1 < p->w->rows ? r1 : p->w->rows);
+        if (p->pairs) product_pairs(p, r0, r1);
+        else product_rows(p, p->y, p->ldy, r0, r1 < p->w->rows ? r1 : p->w->rows);
         first = next;
     }
 }
 
 static size_t align64(size_t n) { return (n + 63) & ~(size_t)63; }
 
-static int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+/* Where reading at two places is faster, a weight is paired with the next one (gate with up, whose rows are then also joined by the thread that computed them), or one half of it with the other. True when the next one
+ * is taken too. */
+static bool find_pairs(product *p, const kern_weight *next, float *next_y) {
+    const kern_weight *w = p->w;
+    const int64_t step = p->m->row_step;
+    if (p->n != 1 || !w->packed || !p->m->pairs_packed || !kern_cpu_get()->ahead_pair) return false;
+    if (next && next->packed && next->type == w->type && next->fine == w->fine && next->rows == w->rows && w->rows % step == 0) {
+        p->pairs = p->rest = w->rows;
+        p->other = next->packed;
+        p->other_y = next_y;
+        return true;
+    }
+    p->pairs = w->rows / step / 2 * step;
+    p->rest = 2 * p->pairs;
+    p->other = (const char *)w->packed + p->m->packed_bytes(p->pairs, w->cols);
+    p->other_y = p->y + p->pairs;
+    return false;
+}
+
+static int64_t product_task_count(const product *p) { return p->pairs ? parts_of(p->pairs, p->step) + (p->rest < p->w->rows) : parts_of(p->w->rows, p->step); }
 
 /* work: multiply-adds of all products that run together. */
 static int64_t rows_per_task(const kern_matmul *m, const kern_weight *w, int64_t n, int64_t work, int threads) {
@@ -189,8 +222,11 @@ static bool plan(job *j, const kernels *k, const kern_group *groups, int count, 
             }
             product *p = &j->products[j->product_count++];
             *p = (product){.m = m, .w = w, .act = have->act, .y = group->y[i], .ldy = group->ldy[i], .n = group->n, .first_task = product_tasks};
+            const bool last = i + 1 == group->count, with_next = !j->by_rows && find_pairs(p, last ? NULL : group->w[i + 1], last ? NULL : group->y[i + 1]);
             p->step = rows_per_task(m, w, group->n, work, threads);
-            product_tasks += (w->rows + p->step - 1) / p->step;
+            if (p->pairs) p->step = round_up(p->step / 2, m->row_step);
+            product_tasks += product_task_count(p);
+            i += with_next;
         }
     }
     *bytes = used;
@@ -206,7 +242,7 @@ static int64_t task_count_prepare(const job *j) {
 static int64_t task_count_product(const job *j) {
     if (!j->product_count) return 0;
     const product *p = &j->products[j->product_count - 1];
-    return p->first_task + (p->w->rows + p->step - 1) / p->step;
+    return p->first_task + product_task_count(p);
 }
 
 /* From offsets to addresses. */
@@ -221,15 +257,19 @@ static void place(job *j, char *memory) {
 #define AHEAD ((size_t)256 << 10) /* bytes that a thread that waits asks for: what memory gives it in the time between two products. It must stay in the second cache */
 
 /* Tells the threads where each will begin to read in the product after this one. The caller, which has other things to do until then, asks while it waits for the others. */
-static void look_ahead(kern_scratch *s, pool *p, bool few) {
+static void look_ahead(kern_scratch *s, pool *p, bool few, bool pairs) {
     const int threads = pool_threads(p);
+    const struct kern_range *next = s->next;
+    const bool joined = pairs && s->n_next == 2 && next[0].bytes == next[1].bytes;
+    const size_t halves = pairs && !joined ? 2 : 1, most = pairs ? AHEAD / 2 : AHEAD;
     size_t total = 0;
-    for (int i = 0; few && i < s->n_next; i++) total += s->next[i].bytes;
+    for (int i = 0; few && i < (joined ? 1 : s->n_next); i++) total += next[i].bytes / halves;
     for (int t = 0; t < threads; t++) {
         size_t at = total * (size_t)t / (size_t)threads;
-        const struct kern_range *r = s->next;
-        while (total && at >= r->bytes) at -= r++->bytes;
-        pool_ahead(p, t, total ? r->at + at / 64 * 64 : NULL, r->bytes - at < AHEAD ? r->bytes - at : AHEAD);
+        const struct kern_range *r = next;
+        while (total && at >= r->bytes / halves) at -= r++->bytes / halves;
+        const size_t left = r->bytes / halves - at, apart = joined ? (uintptr_t)next[1].at - (uintptr_t)next[0].at : pairs ? r->bytes / 2 : 0;
+        pool_ahead(p, t, total ? r->at + at / 64 * 64 : NULL, apart, left < most ? left : most);
     }
     s->n_next = 0;
 }
@@ -258,7 +298,7 @@ static bool run(job *j, const kernels *k, pool *p, const kern_group *groups, int
         pool_run(p, groups[0].n, make_task, &(make_job){make, context, groups[0].w[0]->cols});
     }
     pool_run(p, task_count_prepare(j), prepare_task, j);
-    look_ahead(s, p, groups[0].n <= FEW);
+    look_ahead(s, p, groups[0].n <= FEW, j->product_count && j->products[0].pairs);
     pool_run_ranges(p, task_count_product(j), product_tasks, j);
     return true;
 }
@@ -372,7 +412,7 @@ static bool gated_run(gated_job *j, const kernels *k, pool *p, const kern_gated 
 bool kern_mul_gated(const kernels *k, pool *p, const kern_gated *groups, int count, kern_scratch *s, err *e) {
     const size_t n = (size_t)count;
     gated_job j = {.parts = mem_alloc(n, sizeof *j.parts, e), .groups = mem_alloc(2 * n, sizeof *j.groups, e),
-                   .first = {.prepares = mem_alloc(2 * n, sizeof(prepare), e), .products = mem_alloc(2 * n, sizeof(product), e)},
+                   .first = {.prepares = mem_alloc(2 * n, sizeof(prepare), e), .products = mem_alloc(2 * n, sizeof(product), e), .by_rows = true},
                    .second = {.prepares = mem_alloc(n, sizeof(prepare), e), .products = mem_alloc(n, sizeof(product), e)}};
     bool ok = j.parts && j.groups && j.first.prepares && j.first.products && j.second.prepares && j.second.products;
     ok = ok && gated_run(&j, k, p, groups, count, s, e);

@@ -13,8 +13,7 @@
 /* Calls part with a last argument: where weights are asked for a second time (ask_block). With several tokens that depends on the CPU, and as a constant it costs nothing. */
 #define ASKING(part, w, ahead, ...)                                              \
     do {                                                                         \
-        if ((w) == 1) part(__VA_ARGS__, ASK_NEAR);                               \
-        else if ((ahead) > CHUNK_AHEAD) part(__VA_ARGS__, ASK_NEAR / 2);         \
+        if ((w) == 1 || (ahead) > CHUNK_AHEAD) part(__VA_ARGS__, ASK_NEAR);      \
         else part(__VA_ARGS__, 0);                                               \
     } while (0)
 

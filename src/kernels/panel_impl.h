@@ -179,6 +179,20 @@ static void panel_run(const panel_type *p, float *y, int64_t ldy, const void *w,
     }
 }
 
+static void panel_pairs(const panel_type *p, float *const y[2], const void *const w[2], int64_t cols, int64_t r0, int64_t r1, const uint8_t *x) {
+    const size_t size = panel_bytes(p, cols), ahead = kern_cpu_get()->ahead_pair;
+    _Alignas(64) float acc[2][PANEL_ROWS];
+    for (int64_t r = r0; r < r1; r += PANEL_ROWS) {
+        memset(acc, 0, sizeof acc);
+        for (int64_t c = 0; c * PANEL_CHUNK < cols; c++) {
+            const int blocks = (int)min_of(8, cols / 32 - 8 * c);
+            const size_t at = (size_t)(r / PANEL_ROWS) * size + (size_t)c * 8 * p->chunk;
+            for (int i = 0; i < 2; i++) p->tile(acc[i], (const uint8_t *)w[i] + at, blocks, x + act_bytes(c * PANEL_CHUNK, 1), 1, ahead);
+        }
+        for (int i = 0; i < 2; i++) memcpy(y[i] + r, acc[i], sizeof acc[i]);
+    }
+}
+
 static void panel_pack(const panel_type *p, uint8_t *dst, const void *src, int64_t rows, int64_t cols, int64_t r0, int64_t r1) {
     const size_t row_bytes = (size_t)(cols / p->columns) * (size_t)p->bytes;
     for (int64_t r = r0; r < r1; r += PANEL_ROWS) {
@@ -210,6 +224,9 @@ static void panel_pack(const panel_type *p, uint8_t *dst, const void *src, int64
                                    const void *act, int64_t n) {                                                                           \
         panel_run(&name##_type, y, ldy, w, true, rows, cols, r0, r1, act, n);                                                              \
     }                                                                                                                                      \
+    static void name##_pairs_packed(float *const y[2], const void *const w[2], int64_t cols, int64_t r0, int64_t r1, const void *act) {    \
+        panel_pairs(&name##_type, y, w, cols, r0, r1, act);                                                                                \
+    }                                                                                                                                      \
     static size_t name##_packed_bytes(int64_t rows, int64_t cols) {                                                                        \
         return (size_t)((rows + PANEL_ROWS - 1) / PANEL_ROWS) * panel_bytes(&name##_type, cols);                                           \
     }                                                                                                                                      \
@@ -221,6 +238,6 @@ static void panel_pack(const panel_type *p, uint8_t *dst, const void *src, int64
 
 #define PANEL_PRODUCT(name)                                                                                                                \
     {.act_bytes = SET(bytes_act_bytes), .act = SET(bytes_act), .act_step = PANEL_ACT_STEP, .rows = name##_rows, .row_step = PANEL_ROWS,                  \
-     .packed_bytes = name##_packed_bytes, .pack = name##_pack_rows, .rows_packed = name##_rows_packed}
+     .packed_bytes = name##_packed_bytes, .pack = name##_pack_rows, .rows_packed = name##_rows_packed, .pairs_packed = name##_pairs_packed}
 
 #endif

@@ -41,7 +41,7 @@ typedef struct traits {
 INLINE void ask(const void *p, size_t distance) { __builtin_prefetch((const void *)((uintptr_t)p + distance), 0, 2); }
 
 /* Asks once more, for the first cache: instructions that wait for their line fill the scheduler, and then nothing runs that could ask for more. */
-#define ASK_NEAR 8192 /* bytes before they are read */
+#define ASK_NEAR 4096 /* bytes before they are read */
 INLINE void ask_near(const void *p, size_t distance) { __builtin_prefetch((const void *)((uintptr_t)p + distance), 0, 3); }
 
 INLINE void gather_halves(uint8_t *dst, const uint8_t *const row[16], size_t offset) {

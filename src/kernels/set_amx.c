@@ -232,6 +232,9 @@ static void amx_run(const amx_type *p, float *y, int64_t ldy, const void *w, boo
         if (n < AMX_LEAST) kern_avx512.matmul(number)->rows_packed(y, ldy, w, rows, cols, r0, r1, act, n);                                 \
         else many(which, y, ldy, w, true, rows, cols, r0, r1, act, n);                                                                           \
     }                                                                                                                                      \
+    static void name##_pairs_packed(float *const y[2], const void *const w[2], int64_t cols, int64_t r0, int64_t r1, const void *act) {    \
+        kern_avx512.matmul(number)->pairs_packed(y, w, cols, r0, r1, act);                                                                 \
+    }                                                                                                                                      \
     static size_t name##_packed_bytes(int64_t rows, int64_t cols) { return kern_avx512.matmul(number)->packed_bytes(rows, cols); }        \
     static void name##_pack_rows(void *dst, const void *src, int64_t rows, int64_t cols, int64_t r0, int64_t r1) {                        \
         kern_avx512.matmul(number)->pack(dst, src, rows, cols, r0, r1);                                                                    \
@@ -290,7 +293,7 @@ QUANT_TYPES(X)
 
 #define AMX_PRODUCT(name, form)                                                                                                           \
     {.act_bytes = form##_act_bytes, .act = form##_act, .act_step = 16, .many = AMX_LEAST, .rows = name##_rows, .row_step = TILE_ROWS,                    \
-     .packed_bytes = name##_packed_bytes, .pack = name##_pack_rows, .rows_packed = name##_rows_packed}
+     .packed_bytes = name##_packed_bytes, .pack = name##_pack_rows, .rows_packed = name##_rows_packed, .pairs_packed = name##_pairs_packed}
 
 static const kern_matmul bytes_products[QUANT_TYPE_END] = {
 #define X(name, number, block_columns, block_bytes, chunk_bytes) [number] = AMX_PRODUCT(bytes_##name, bytes),

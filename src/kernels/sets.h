@@ -18,7 +18,7 @@ typedef struct kern_cpu {
     bool neon;   /* dot product and half precision */
     /* How far ahead packed weights are asked for with one token. Intel's prefetchers stop at every page of 4 KiB and gain a tenth to a third from being asked; AMD's do not
      * and lose as much. */
-    size_t ahead_one;
+    size_t ahead_one, ahead_pair; /* pair: where weights are read at two places in turns; 0: at one is as good */
 } kern_cpu;
 const kern_cpu *kern_cpu_get(void);
 

@@ -57,6 +57,7 @@ typedef struct model_pass {
     char *thread_memory;
     size_t thread_bytes;
     int heads_per_task;
+    bool finishes;   /* a task first rotates its heads and keeps its key and value */
 } pass;
 
 typedef struct widths {
@@ -212,27 +213,37 @@ static void norm_heads(const pass *s, float *x, const float *w, int n_heads) {
         for (int i = 0; i < n_heads; i++) s->m->kern->rms_norm(x + i * dim, x + i * dim, w, dim, s->p->eps);
 }
 
-/* Bias, norm, rotation; keys and values go to the cache. */
-static void finish_qkv(void *context, int64_t t, int thread) {
-    (void)thread;
-    pass *s = context;
+/* Bias and norm. */
+static void norm_qkv(pass *s, int64_t t) {
     const model_layer *l = s->l;
     const kernels *kern = s->m->kern;
     int heads = s->lp->n_heads, kv_heads = s->lp->n_kv_heads, kd = s->p->k_dim, vd = s->p->v_dim;
     float *q = s->q + t * s->ldq, *k = s->k + t * s->ldk, *v = s->v + t * s->ldv;
-    const place *at = &s->places[t];
     if (l->qkv_bias) kern->add(q, l->qkv_bias, 1, s->ldq);
     if (l->q_bias) kern->add(q, l->q_bias, 1, (int64_t)heads * kd);
     if (l->k_bias) kern->add(k, l->k_bias, 1, (int64_t)kv_heads * kd);
     if (l->v_bias) kern->add(v, l->v_bias, 1, (int64_t)kv_heads * vd);
     if (l->q_norm) norm_heads(s, q, l->q_norm, heads);
     if (l->k_norm) norm_heads(s, k, l->k_norm, kv_heads);
-    for (int i = 0; i < heads; i++) rotate_head(s, q + i * kd, t);
-    for (int i = 0; i < kv_heads; i++) {
-        rotate_head(s, k + i * kd, t);
-        store_row(kern, s->m->kv.k_type, kv_key(at->part->kv, s->index, i, (size_t)at->position), k + i * kd, kd);
-        store_row(kern, s->m->kv.v_type, kv_value(at->part->kv, s->index, i, (size_t)at->position), v + i * vd, vd);
-    }
+}
+
+/* Rotation of a key and of the queries that read it; key and value go to the cache. */
+static void finish_head(pass *s, int64_t t, int i) {
+    const int group = s->lp->n_heads / s->lp->n_kv_heads, kd = s->p->k_dim, vd = s->p->v_dim;
+    float *q = s->q + t * s->ldq, *k = s->k + t * s->ldk + i * kd;
+    const kv_seq *kv = s->places[t].part->kv;
+    const size_t at = (size_t)s->places[t].position;
+    for (int j = i * group; j < (i + 1) * group; j++) rotate_head(s, q + j * kd, t);
+    rotate_head(s, k, t);
+    store_row(s->m->kern, s->m->kv.k_type, kv_key(kv, s->index, i, at), k, kd);
+    store_row(s->m->kern, s->m->kv.v_type, kv_value(kv, s->index, i, at), s->v + t * s->ldv + i * vd, vd);
+}
+
+static void finish_qkv(void *context, int64_t t, int thread) {
+    (void)thread;
+    pass *s = context;
+    norm_qkv(s, t);
+    for (int i = 0; i < s->lp->n_kv_heads; i++) finish_head(s, t, i);
 }
 
 /* One task: some heads that share a key-value head, for some tokens. */
@@ -244,6 +255,7 @@ static void attend(void *context, int64_t task, int thread) {
     int kv_head = (int)(task / s->n_tiles / shares), head = kv_head * group + (int)(task / s->n_tiles % shares) * hpt;
     int t0 = tl->first, rows = tl->n * hpt;
     const kv_seq *kv = s->places[t0].part->kv;
+    if (s->finishes) finish_head(s, t0, kv_head);
 
     char *at = s->thread_memory + (size_t)thread * s->thread_bytes;
     float *q = carve(&at, (size_t)rows * (size_t)kl->k_dim * 4), *out = carve(&at, (size_t)rows * (size_t)kl->v_dim * 4);
@@ -290,7 +302,7 @@ static bool wait_for_layer(pass *s) {
 }
 
 /* Splits heads and tokens into tasks: all heads of a group together read a key once, but every thread must have work. */
-static bool attend_all(pass *s) {
+static bool attend_all(pass *s, bool finished) {
     if (!wait_for_layer(s)) return false;
     const kv_layer *kl = &s->m->kv.layers[s->index];
     int group = s->lp->n_heads / kl->n_heads, threads = pool_threads(s->run->pool);
@@ -307,6 +319,10 @@ static bool attend_all(pass *s) {
         }
     s->heads_per_task = group;
     while (s->heads_per_task % 2 == 0 && kl->n_heads * (group / s->heads_per_task) * s->n_tiles < 2 * threads) s->heads_per_task /= 2;
+    /* One token's heads are finished by those who read them; with more tokens, others read their keys. */
+    s->finishes = !finished && s->n == 1 && s->heads_per_task == group;
+    if (s->finishes) norm_qkv(s, 0);
+    else if (!finished) for_tokens(s, finish_qkv);
     pool_run(s->run->pool, (int64_t)kl->n_heads * (group / s->heads_per_task) * s->n_tiles, attend, s);
     return true;
 }
@@ -326,8 +342,7 @@ static bool attention(pass *s) {
         const weight *const w[3] = {&l->q, &l->k, &l->v};
         if (!model_multiply(s->m, s->run, w, 3, s->h, s->p->n_embd, s->n, (float *const[]){s->q, s->k, s->v}, (const int64_t[]){q, k, v}, s->e)) return false;
     }
-    for_tokens(s, finish_qkv);
-    return attend_all(s);
+    return attend_all(s, false);
 }
 
 /* ---- latent attention: one compressed row per token serves all heads as key and as value ---- */
@@ -396,7 +411,7 @@ static bool latent_attention(pass *s) {
     float *heads_out = s->attn, *latent_out = s->wide + s->n * heads * wide;
     s->q = s->wide, s->ldq = heads * wide;
     s->attn = latent_out;
-    const bool ok = attend_all(s);
+    const bool ok = attend_all(s, true);
     s->attn = heads_out;
     return ok && multiply_heads(s, &l->v_b, latent_out, p->kv_rank, heads * p->kv_rank, s->attn, p->v_dim, heads * p->v_dim);
 }

@@ -112,7 +112,7 @@ static void pool_shares_uneven_tasks(void **state) {
         for (int round = 0; round < 100; round++) {
             const int n = round < 8 ? round : 1 + rand() % 1000;
             memset(&c, 0, sizeof c);
-            for (int t = 1; t < threads; t++) pool_ahead(p, t, round % 3 ? (const void *)((uintptr_t)rand() << 12) : NULL, (size_t)rand() % 10000); /* whatever lies there */
+            for (int t = 1; t < threads; t++) pool_ahead(p, t, round % 3 ? (const void *)((uintptr_t)rand() << 12) : NULL, (size_t)rand() % 3 << 20, (size_t)rand() % 10000); /* whatever lies there */
             pool_run(p, n, uneven_task, &c);
             check_done_once(&c, threads, n);
             memset(&c, 0, sizeof c);

@@ -185,6 +185,60 @@ static void pool_products_do_not_depend_on_threads(void **state) {
     mem_free(w), mem_free(u);
 }
 
+/* A weight of numbers by chance, packed where the set packs. */
+static kern_weight make_weight(const kernels *k, int type, int64_t rows, int64_t cols, uint64_t *seed) {
+    const quant_info *info = quant_find(type);
+    const kern_matmul *m = kernels_matmul(k, type);
+    uint8_t *data = mem_alloc(quant_bytes(info, (uint64_t)(rows * cols)), 1, NULL);
+    check_weights(data, info, rows * cols, seed);
+    void *packed = m->pack ? mem_aligned(m->packed_bytes(rows, cols), 1, NULL) : NULL;
+    if (packed) m->pack(packed, data, rows, cols, 0, rows);
+    return (kern_weight){.type = type, .rows = rows, .cols = cols, .data = data, .packed = packed};
+}
+
+static void free_weight(const kern_weight *w) { mem_free((void *)w->data), mem_free((void *)w->packed); }
+
+/* One token's weights are read at two places in turns, a weight with the next of its kind or with its own other half; the bits are those of the rows one after the other. */
+static void one_token_has_the_same_bits_in_pairs(void **state) {
+    (void)state;
+    enum { cols = 512, most = 311 };
+    static const struct { int type[3]; int64_t rows[3]; } cases[] = {
+        {{QUANT_Q4_K, QUANT_Q4_K, QUANT_Q4_K}, {160, 48, 48}}, {{QUANT_Q4_K, QUANT_Q4_K, QUANT_Q6_K}, {311, 87, 87}}, {{QUANT_Q8_0, QUANT_Q8_0, QUANT_Q8_0}, {96, 96, 16}},
+        {{QUANT_F16, QUANT_F16, QUANT_BF16}, {31, 31, 33}},    {{QUANT_IQ4_XS, QUANT_Q2_K, QUANT_Q2_K}, {5, 240, 240}},
+    };
+    err e = {0};
+    uint64_t seed = seed_of(7, 8);
+    static float x[cols], in_pairs[3][most], apart[most];
+    for (int i = 0; i < cols; i++) x[i] = check_normal(&seed);
+    kern_scratch s = {0};
+    for (int set = 0; kernels_all()[set]; set++) {
+        const kernels *k = kernels_all()[set];
+        for (size_t i = 0; k->usable() && i < 3 * sizeof cases / sizeof *cases; i++) {
+            const int threads = 1 + (int)i % 3;
+            pool *p = pool_new(threads, &e);
+            kern_weight w[3];
+            const kern_weight *all[3];
+            float *y[3];
+            int64_t ldy[3];
+            for (int j = 0; j < 3; j++) {
+                w[j] = make_weight(k, cases[i / 3].type[j], cases[i / 3].rows[j], cols, &seed);
+                all[j] = &w[j], y[j] = in_pairs[j], ldy[j] = w[j].rows;
+            }
+            assert_true(kern_mul_many(k, p, all, 3, NULL, NULL, x, cols, 1, y, ldy, &s, &e));
+            for (int j = 0; j < 3; j++) {
+                kern_weight raw = w[j];
+                raw.packed = NULL;
+                assert_true(kern_mul(k, p, &raw, x, cols, 1, apart, raw.rows, &s, &e));
+                if (memcmp(in_pairs[j], apart, (size_t)raw.rows * sizeof(float)) != 0)
+                    fail_msg("%s, %s of %ld rows, %d threads: other bits", k->name, quant_find(raw.type)->name, (long)raw.rows, threads);
+                free_weight(&w[j]);
+            }
+            pool_free(p);
+        }
+    }
+    kern_scratch_free(&s);
+}
+
 typedef struct joiner {
     const kernels *k;
     const float *bias; /* columns differ, so that it matters which they are */
@@ -200,7 +254,7 @@ static void join_columns(void *context, float *gate, float *up, int64_t first, i
 static void gated_products_are_as_three(void **state) {
     (void)state;
     enum { width = 256, wide = 2 * KERN_COLUMNS + 64, most = 70 };
-    static const int types[][3] = {{QUANT_Q4_K, QUANT_Q6_K, QUANT_Q8_0}, {QUANT_Q4_0, QUANT_F16, QUANT_BF16}};
+    static const int types[][3] = {{QUANT_Q4_K, QUANT_Q6_K, QUANT_Q8_0}, {QUANT_Q4_0, QUANT_F16, QUANT_BF16}, {QUANT_Q4_K, QUANT_Q4_K, QUANT_Q8_0}};
     static float x[most * width], bias[wide], gate[most * wide], up[most * wide], apart[most * width], joined[most * width];
     err e = {0};
     uint64_t seed = seed_of(5, 6);
@@ -211,17 +265,11 @@ static void gated_products_are_as_three(void **state) {
     for (int set = 0; kernels_all()[set]; set++) {
         const kernels *k = kernels_all()[set];
         if (!k->usable()) continue;
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 6; i++) {
             const int *type = types[i / 2];
             const int64_t n = i % 2 ? most : 5;
             kern_weight w[3];
-            uint8_t *data[3];
-            for (int j = 0; j < 3; j++) {
-                const int64_t rows = j < 2 ? wide : width, cols = j < 2 ? width : wide;
-                data[j] = mem_alloc(quant_bytes(quant_find(type[j]), (uint64_t)(rows * cols)), 1, &e);
-                check_weights(data[j], quant_find(type[j]), rows * cols, &seed);
-                w[j] = (kern_weight){.type = type[j], .rows = rows, .cols = cols, .data = data[j]};
-            }
+            for (int j = 0; j < 3; j++) w[j] = make_weight(k, type[j], j < 2 ? wide : width, j < 2 ? width : wide, &seed);
             joiner j = {.k = k, .bias = bias};
             /* in two parts, after one that has no tokens */
             const kern_gated g = {.gate = &w[0], .up = &w[1], .down = &w[2], .join = join_columns, .context = &j, .x = x, .ldx = width, .n = n, .y = joined, .ldy = width};
@@ -238,7 +286,7 @@ static void gated_products_are_as_three(void **state) {
             for (int64_t t = 0; t < n; t++) join_columns(&j, gate + t * wide, up + t * wide, 0, wide);
             assert_true(kern_mul(k, p, &w[2], gate, wide, n, apart, width, &s, &e));
             if (memcmp(joined, apart, (size_t)(n * width) * sizeof(float)) != 0) fail_msg("%s, %ld tokens, down %s: other bits", k->name, (long)n, quant_find(type[2])->name);
-            for (int m = 0; m < 3; m++) mem_free(data[m]);
+            for (int m = 0; m < 3; m++) free_weight(&w[m]);
         }
     }
     kern_scratch_free(&s);
@@ -300,6 +348,7 @@ int main(void) {
         cmocka_unit_test(attention_matches_ref),
         cmocka_unit_test(vectors_match_ref),
         cmocka_unit_test(pool_products_do_not_depend_on_threads),
+        cmocka_unit_test(one_token_has_the_same_bits_in_pairs),
         cmocka_unit_test(gated_products_are_as_three),
         cmocka_unit_test(names_are_found_or_listed),
     };

@@ -4,12 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/pool.h"
 #include "cli/bench.h"
+#include "weights/weights.h"
 
 enum { MOST_TRIES = 12, LEAST_TRIES = 3, TASKS_PER_THREAD = 4 };
 static const double try_seconds = 0.005; /* short, so that some try is not disturbed */
@@ -86,8 +86,8 @@ static bool make_block(bench_limits *l, pool *p, err *e) {
     size_t bytes = l->shared_bytes ? (size_t)l->shared_bytes * 16 : read_unknown;
     if (bytes < read_least) bytes = read_least;
     if (bytes > read_most) bytes = read_most;
-    uint64_t memory = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    if (bytes > memory / 2) bytes = memory / 2;
+    const uint64_t memory = spare_memory(); /* files that the system keeps count: of free memory there may be little, and a block that fits into the cache would tell nothing of memory */
+    if (bytes > memory / 4) bytes = (size_t)(memory / 4);
     bytes -= bytes % huge_page;
     if (bytes < huge_page) return err_set(e, HEARTH_MEMORY, "too little free memory to measure how fast it is read");
     l->block = mem_alloc(bytes + huge_page, 1, e);

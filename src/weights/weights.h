@@ -96,4 +96,7 @@ void weights_describe(weights *w, char *out, size_t cap);
 /* Blocks until background work (writing, prefetch) is done. For tests and for programs about to be measured. */
 void weights_settle(weights *w);
 
+/* Bytes that the machine has to spare; files that the system only keeps in memory count. */
+uint64_t spare_memory(void);
+
 #endif

@@ -121,12 +121,12 @@ typedef struct asked {
 
 /* Asks for a few more lines of it, so that memory is not idle while one thread works alone. False when it has asked for all. */
 static bool ask_ahead(const share *s, asked *a) {
-    enum { LINE = 64, AT_ONCE = 2 };
+    enum { LINE = 64, AT_ONCE = 4 };
     const char *from = atomic_load_explicit(&s->ahead, memory_order_relaxed);
     if (from != a->from) *a = (asked){.from = from};
     if (!from || a->bytes >= atomic_load_explicit(&s->ahead_bytes, memory_order_relaxed)) return false;
     const size_t apart = atomic_load_explicit(&s->ahead_apart, memory_order_relaxed);
-    for (int i = 0; i < AT_ONCE; i++, a->bytes += LINE) { /* into the second cache */
+    for (int i = 0; i < AT_ONCE; i += apart ? 2 : 1, a->bytes += LINE) { /* into the second cache */
         __builtin_prefetch(from + a->bytes, 0, 2);
         if (apart) __builtin_prefetch((const void *)((uintptr_t)from + apart + a->bytes), 0, 2);
     }

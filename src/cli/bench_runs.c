@@ -126,16 +126,20 @@ static bool read_again(bench *b, err *e) {
     return true;
 }
 
-#define PEER_REST 4 /* seconds. A system that runs in another takes back the memory of a program that has ended 2 s later, and for some tenths of a second all else is a fifth slower */
-
 /* A peer that fails once is not asked again; our own figures go on. */
 static void run_peer(group *g, bench_case *first, const bench_case *last, int repetition) {
     bench *b = g->b;
     if (!b->peer || b->peer_error.code != HEARTH_OK) return;
     bench_status("depth %d: repetition %d of %s", g->depth, repetition + 1, b->peer);
     bench_peer_run(b, first, last, &b->peer_error);
+}
+
+/* A system that runs in another takes back the memory of a program that has ended 2 s later, and for some tenths of a second all else is a fifth slower. */
+static void rest_after_peer(const bench *b) {
+    enum { SECONDS = 4 };
+    if (!b->peer || b->peer_error.code != HEARTH_OK) return;
     bench_status("waiting until the machine is at rest");
-    sleep(PEER_REST);
+    sleep(SECONDS);
 }
 
 static bool run_group(bench *b, bench_case *first, const bench_case *last, err *e) {
@@ -150,6 +154,7 @@ static bool run_group(bench *b, bench_case *first, const bench_case *last, err *
     g.logits = mem_alloc((size_t)g.n_sessions, (size_t)b->info.n_vocab * sizeof *g.logits, e);
     bool ok = g.sessions && g.tokens && g.logits;
     for (int r = -b->warmup; ok && r < b->repetitions; r++) {
+        if (r > 0) rest_after_peer(b);
         ok = run_repetition(&g, first, last, r, e) && (r < 0 || read_again(b, e));
         if (ok && r >= 0) run_peer(&g, first, last, r);
     }

@@ -301,7 +301,7 @@ static bool wait_for_layer(pass *s) {
     return true;
 }
 
-/* Splits heads and tokens into tasks: all heads of a group together read a key once, but every thread must have work. */
+/* Splits heads and tokens into tasks: all heads of a group together read a key once, but every thread must have work. finished: queries are rotated, keys and values are in the cache. */
 static bool attend_all(pass *s, bool finished) {
     if (!wait_for_layer(s)) return false;
     const kv_layer *kl = &s->m->kv.layers[s->index];

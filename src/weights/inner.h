@@ -167,7 +167,6 @@ void *keeper_main(void *arg);
 /* move.c: without the lock */
 void move_to_memory(weights *w);
 
-
 static inline uint64_t cache_now(const weights *w) { return w->o.now(); }
 
 #endif

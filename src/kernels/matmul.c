@@ -1,5 +1,6 @@
 #include "kernels/matmul.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -409,7 +410,78 @@ static bool gated_run(gated_job *j, const kernels *k, pool *p, const kern_gated 
     return true;
 }
 
+/* ---- the same for one token, whose gate and up are read in turns ---- */
+
+typedef struct gated_one {
+    const kern_gated *g;
+    const product *first;   /* gate with up, or each */
+    int count;
+    const prepare *to;
+    float *gate, *up;
+    atomic_int_least64_t *done; /* of GATED_ROWS rows each, how many are there */
+} gated_one;
+
+bool kern_gated_one_pays(int64_t n) { return n == 1 && kern_cpu_get()->ahead_pair; }
+
+/* Rows that are complete are joined and prepared for down by the thread that computed the last of them; memory meanwhile brings what was asked for. */
+static void gated_rows(const gated_one *j, int64_t r0, int64_t r1) {
+    if (j->first->pairs) product_pairs(j->first, r0, r1);
+    else
+        for (int i = 0; i < j->count; i++) product_rows(&j->first[i], j->first[i].y, 0, r0, r1);
+    const int64_t at = r0 / GATED_ROWS, from = at * GATED_ROWS, to = from + GATED_ROWS < j->to->cols ? from + GATED_ROWS : j->to->cols;
+    if (atomic_fetch_add(&j->done[at], r1 - r0) + r1 - r0 < to - from) return;
+    j->g->join(j->g->context, j->gate + from, j->up + from, from, to - from);
+    j->to->m->act(j->to->act, j->gate + from, 0, j->to->cols, 1, (kern_part){0, 1, from, to});
+}
+
+static void gated_one_tasks(void *context, int64_t first, int64_t end, int thread) {
+    (void)thread;
+    const gated_one *j = context;
+    const int64_t step = j->first->step, last = end * step < j->to->cols ? end * step : j->to->cols;
+    for (int64_t r = first * step, next; r < last; r = next) {
+        next = (r / GATED_ROWS + 1) * GATED_ROWS < last ? (r / GATED_ROWS + 1) * GATED_ROWS : last;
+        gated_rows(j, r, next);
+    }
+}
+
+static bool gated_one_run(const kernels *k, pool *p, const kern_gated *g, kern_scratch *s, err *e) {
+    prepare prepares[3];
+    product products[3];
+    job first = {.prepares = prepares, .products = products}, second = {.prepares = prepares + 2, .products = products + 2};
+    const kern_group groups[2] = {{.w = {g->gate, g->up}, .count = 2, .x = g->x, .ldx = g->ldx, .tokens = g->tokens, .n = 1},
+                                  {.w = {g->down}, .y = {g->y}, .ldy = {g->ldy}, .count = 1, .x = g->y, .n = 1}};
+    const int64_t rows = g->down->cols;
+    size_t bytes[2] = {0}, line = align64((size_t)rows * sizeof(float)), count = align64((size_t)gated_tasks(rows) * sizeof(atomic_int_least64_t));
+    if (!plan(&first, k, &groups[0], 1, pool_threads(p), &bytes[0], e) || !plan(&second, k, &groups[1], 1, pool_threads(p), &bytes[1], e)) return false;
+    if (first.product_count == 2) { /* they are not of one kind: row by row, not halves */
+        first = (job){.prepares = prepares, .products = products, .by_rows = true};
+        if (!plan(&first, k, &groups[0], 1, pool_threads(p), &bytes[0], e)) return false;
+    }
+    if (!scratch_reserve(s, bytes[0] + bytes[1] + 2 * line + count, e)) return false;
+    place(&first, s->data);
+    place(&second, (char *)s->data + bytes[0]);
+    char *memory = (char *)s->data + bytes[0] + bytes[1];
+    gated_one j = {.g = g, .first = products, .count = first.product_count, .to = second.prepares, .gate = (float *)(void *)memory, .up = (float *)(void *)(memory + line),
+                   .done = (void *)(memory + 2 * line)};
+    products[1].y = products[0].other_y = j.up;
+    products[0].y = j.gate;
+    for (int64_t i = 0; i < gated_tasks(rows); i++) atomic_init(&j.done[i], 0);
+
+    pool_run(p, task_count_prepare(&first), prepare_task, &first);
+    const kern_scratch after = *s;
+    s->next[0] = (struct kern_range){.at = g->down->packed, .bytes = g->down->packed ? products[2].m->packed_bytes(g->down->rows, g->down->cols) : 0};
+    s->n_next = g->down->packed != NULL;
+    look_ahead(s, p, true, products[2].pairs);
+    pool_run_ranges(p, parts_of(rows, products[0].step), gated_one_tasks, &j);
+    memcpy(s->next, after.next, sizeof s->next);
+    s->n_next = after.n_next;
+    look_ahead(s, p, true, products[0].pairs);
+    pool_run_ranges(p, task_count_product(&second), product_tasks, &second);
+    return true;
+}
+
 bool kern_mul_gated(const kernels *k, pool *p, const kern_gated *groups, int count, kern_scratch *s, err *e) {
+    if (count == 1 && kern_gated_one_pays(groups[0].n)) return gated_one_run(k, p, groups, s, e);
     const size_t n = (size_t)count;
     gated_job j = {.parts = mem_alloc(n, sizeof *j.parts, e), .groups = mem_alloc(2 * n, sizeof *j.groups, e),
                    .first = {.prepares = mem_alloc(2 * n, sizeof(prepare), e), .products = mem_alloc(2 * n, sizeof(product), e), .by_rows = true},

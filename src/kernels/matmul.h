@@ -72,5 +72,7 @@ typedef struct kern_gated {
 bool kern_mul_gated(const kernels *k, pool *p, const kern_gated *groups, int count, kern_scratch *s, err *e);
 /* Whether that is faster than one product after the other: by the rows of all gates that have tokens, and by how many tokens there are. */
 bool kern_gated_pays(const pool *p, int64_t rows, int64_t n);
+/* The same for one group alone with a single token. */
+bool kern_gated_one_pays(int64_t n);
 
 #endif

@@ -436,8 +436,9 @@ static bool feed_forward(pass *s) {
     const model_layer *l = s->l;
     int64_t ff = s->lp->n_ff, width = s->p->n_embd;
     if (s->lp->experts) return model_experts(s->m, l, s->run, s->h, s->h, s->n, s->experts, s->expert_ints, s->e);
-    if (l->gate.mat.data && kern_gated_pays(s->run->pool, ff, s->n)) {
+    if (l->gate.mat.data && (kern_gated_one_pays(s->n) || kern_gated_pays(s->run->pool, ff, s->n))) {
         model_join join = {s->m, l->gate_bias, l->up_bias};
+        expect_layer(s, s->index + 1);
         return model_multiply_gated(s->m, s->run, (const weight *const[]){&l->gate, &l->up, &l->down}, &join, s->h, width, s->n, s->h, width, s->e);
     }
     bool ok;

@@ -265,9 +265,9 @@ static void gated_products_are_as_three(void **state) {
     for (int set = 0; kernels_all()[set]; set++) {
         const kernels *k = kernels_all()[set];
         if (!k->usable()) continue;
-        for (int i = 0; i < 6; i++) {
-            const int *type = types[i / 2];
-            const int64_t n = i % 2 ? most : 5;
+        for (int i = 0; i < 9; i++) {
+            const int *type = types[i / 3];
+            const int64_t n = (const int64_t[]){1, 5, most}[i % 3];
             kern_weight w[3];
             for (int j = 0; j < 3; j++) w[j] = make_weight(k, type[j], j < 2 ? wide : width, j < 2 ? width : wide, &seed);
             joiner j = {.k = k, .bias = bias};
@@ -279,7 +279,7 @@ static void gated_products_are_as_three(void **state) {
             parts[1].n = n / 3;
             parts[2].n = n - n / 3, parts[2].tokens = tokens + n / 3, parts[2].y = joined + n / 3 * width;
             const kern_matmul *many = kernels_matmul(k, type[0]);
-            const bool whole = many->many && n >= many->many; /* with fewer tokens it would be computed in another way */
+            const bool whole = n == 1 || (many->many && n >= many->many); /* with fewer tokens it would be computed in another way */
             assert_true(kern_mul_gated(k, p, whole ? &g : parts, whole ? 1 : 3, &s, &e));
             assert_true(kern_mul(k, p, &w[0], x, width, n, gate, wide, &s, &e));
             assert_true(kern_mul(k, p, &w[1], x, width, n, up, wide, &s, &e));

@@ -121,13 +121,14 @@ static const void *in_mapping(weights *w, const entry *e) {
     return mapped;
 }
 
-/* Waits until the matrix was not asked for in a while. false when the cache is about to close. */
-static bool wait_until_idle(weights *w, entry *e) {
-    enum { ROUNDS = 10, ROUND_NS = 10000000 };
-    for (int quiet = 0; quiet < ROUNDS; quiet++) {
+/* Waits until no pass has used the matrix in a second, unless none has since the last time; passes of long prompts take tenths of it. false when the cache is about to close. */
+static bool wait_until_idle(weights *w, const entry *e, uint_fast64_t *seen) {
+    enum { ROUNDS = 100, ROUND_NS = 10000000 };
+    for (int quiet = 0; atomic_load(&e->state) != *seen || quiet > 0; quiet++) {
+        if (quiet == ROUNDS) return true;
         const uint_fast64_t state = atomic_load(&e->state);
+        if (state != *seen) quiet = 0, *seen = state;
         rest(ROUND_NS);
-        if (atomic_load(&e->state) != state) quiet = -1;
         if (is_stopped(w)) return false;
     }
     return true;
@@ -135,8 +136,9 @@ static bool wait_until_idle(weights *w, entry *e) {
 
 /* Where little is to be gained, requests are not disturbed for it. */
 static void move_listed(weights *w, entry *const *list, int n, bool patient) {
+    uint_fast64_t seen = ~(uint_fast64_t)0;
     for (int i = 0; i < n && !is_stopped(w); i++) {
-        if (patient && !wait_until_idle(w, list[i])) return;
+        if (patient && !wait_until_idle(w, list[0], &seen)) return;
         const void *mapped = in_mapping(w, list[i]);
         if (mapped && !move_entry(w, list[i], mapped)) return;
     }

@@ -7,7 +7,7 @@
 
 #include "kernels/panel_impl.h"
 
-/* Were it known not to be 0, the compiler would ask for many lines at once, and four tokens lose 4 %. */
+/* The compiler forgets what it knows of x. Were `ahead` known not to be 0, it would ask for many lines at once, and four tokens lose 4 %. */
 #define UNKNOWN(x) __asm__("" : "+r"(x))
 
 /* What a part is told about asking; constant at compile time. */

@@ -121,13 +121,20 @@ static const void *in_mapping(weights *w, const entry *e) {
     return mapped;
 }
 
-/* Waits until no pass has used the matrix in a second, unless none has since the last time; passes of long prompts take tenths of it. false when the cache is about to close. */
-static bool wait_until_idle(weights *w, const entry *e, uint_fast64_t *seen) {
+/* How often requests have used any of them. */
+static uint64_t uses(entry *const *list, int n) {
+    uint64_t sum = 0;
+    for (int i = 0; i < n; i++) sum += atomic_load(&list[i]->state) / STATE_USE;
+    return sum;
+}
+
+/* Waits for a second in which no request uses any of them, unless none has since the last time. false when the cache is about to close. */
+static bool wait_until_idle(weights *w, entry *const *list, int n, uint64_t *seen) {
     enum { ROUNDS = 100, ROUND_NS = 10000000 };
-    for (int quiet = 0; atomic_load(&e->state) != *seen || quiet > 0; quiet++) {
-        if (quiet == ROUNDS) return true;
-        const uint_fast64_t state = atomic_load(&e->state);
-        if (state != *seen) quiet = 0, *seen = state;
+    for (int quiet = ROUNDS; quiet < ROUNDS || uses(list, n) != *seen; quiet++) {
+        const uint64_t now = uses(list, n);
+        if (now != *seen) quiet = 0;
+        *seen = now;
         rest(ROUND_NS);
         if (is_stopped(w)) return false;
     }
@@ -136,9 +143,9 @@ static bool wait_until_idle(weights *w, const entry *e, uint_fast64_t *seen) {
 
 /* Where little is to be gained, requests are not disturbed for it. */
 static void move_listed(weights *w, entry *const *list, int n, bool patient) {
-    uint_fast64_t seen = ~(uint_fast64_t)0;
+    uint64_t seen = UINT64_MAX;
     for (int i = 0; i < n && !is_stopped(w); i++) {
-        if (patient && !wait_until_idle(w, list[0], &seen)) return;
+        if (patient && !wait_until_idle(w, list, n, &seen)) return;
         const void *mapped = in_mapping(w, list[i]);
         if (mapped && !move_entry(w, list[i], mapped)) return;
     }
@@ -148,6 +155,7 @@ void move_to_memory(weights *w) {
     if (w->limited || !w->o.move || !huge_pages() || spare_memory() < w->total) return;
     entry **list = mem_alloc((size_t)w->n, sizeof *list, NULL);
     const int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    const bool guest = in_guest();
     uint64_t small = 0;
     int n = 0;
     for (int i = 0; list && i < w->n && !is_stopped(w); i++) {
@@ -157,7 +165,7 @@ void move_to_memory(weights *w) {
         file_map_touch(mapped, e->exact); /* only what is in the page table shows how it lies */
         const uint64_t huge = huge_bytes(pagemap, mapped, e->exact);
         small += e->exact - huge;
-        if (in_guest() || huge < e->exact / 4 * 3) list[n++] = e;
+        if (guest || huge < e->exact / 4 * 3) list[n++] = e;
     }
     if (pagemap >= 0) close(pagemap);
     if (list) move_listed(w, list, n, small < w->total / 2);

@@ -8,14 +8,14 @@ enum { BY = 8, FIRST_CHUNK = 2 };
 enum { FEW = 16 };
 /* Then every so many passes have one token less, which tells what one costs. */
 enum { LESS = 8 };
-/* Passes vary: left for that are so many times what they are off what was expected, and at least this part of max_stall_ns, also for tokens to get to who waits for them. */
-static const double OFF_TIMES = 8, LEAST_SPARE = 0.1;
+/* Passes vary: left for that are so many times what they are off what was expected, and at least this part of max_stall_ns, also for tokens to get to who waits for them; but not for that alone more than half of what streams leave. */
+static const double OFF_TIMES = 8, LEAST_SPARE = 0.2, MOST_SPARE = 0.5;
 /* Of the time that many tokens may take beside streams, whose price is known less well, this part is aimed at. */
 static const double AIM = 0.75;
 /* Prompts get at least this part of the streams' own time: beside streams that take nearly all of max_stall_ns they would otherwise not move. */
 static const double LEAST_REST = 1.0 / 12;
-/* Streams that take all of it and more miss it without prompts too, and then leave this part. */
-static const double MISSED_REST = 0.25;
+/* Streams that take more than this part of it miss it without prompts too, and then leave a part of their own time. */
+static const double MISSED = 0.9, MISSED_REST = 0.25;
 static const double MOST_GROWTH = 1.25;
 /* Beside a long prompt, every so many passes are the streams' own: what they alone take changes (weights settle, other programs come and go), and prompts get the rest. */
 enum { OWN_PASS = 32 };
@@ -34,8 +34,6 @@ void scheduler_init(scheduler *s, int pass_tokens, int steps, uint64_t max_stall
     *s = (scheduler){.pass_tokens = pass_tokens, .steps = steps, .max_stall_ns = max_stall_ns, .chunk = FIRST_CHUNK, .most = FIRST_CHUNK};
 }
 
-static double spare_ns(const scheduler *s, double off) { return fmax(OFF_TIMES * off, LEAST_SPARE * (double)s->max_stall_ns); }
-
 static sched_time decode_time(const scheduler *s, int n_decode) {
     const int n = n_decode < SCHED_COUNTS ? n_decode : SCHED_COUNTS - 1;
     for (int i = n; i > 0; i--)
@@ -47,15 +45,20 @@ static sched_time decode_time(const scheduler *s, int n_decode) {
 
 double scheduler_decode_ns(const scheduler *s, int n_decode) { return n_decode ? decode_time(s, n_decode).mean : 0; }
 
-/* How long prompts may take beside so many streams, when so much is spared for what varies: what these leave of max_stall_ns. */
-static double rest_ns(const scheduler *s, int n_decode, double spare) {
+/* What so many streams leave of max_stall_ns. */
+static double left_ns(const scheduler *s, int n_decode) {
     const double alone = scheduler_decode_ns(s, n_decode), most = (double)s->max_stall_ns;
-    const double left = alone > (1 - LEAST_SPARE) * most ? MISSED_REST * alone : most - alone;
-    return fmax(left - spare, LEAST_REST * alone);
+    return alone > MISSED * most ? MISSED_REST * alone : most - alone;
+}
+
+/* How much of that prompts may take, when passes are so much off what was expected. */
+static double rest_ns(const scheduler *s, int n_decode, double off) {
+    const double left = left_ns(s, n_decode), least = fmin(LEAST_SPARE * (double)s->max_stall_ns, MOST_SPARE * left);
+    return fmax(left - fmax(OFF_TIMES * off, least), LEAST_REST * scheduler_decode_ns(s, n_decode));
 }
 
 uint64_t scheduler_latest_ns(const scheduler *s, int n_decode) {
-    return (uint64_t)(scheduler_decode_ns(s, n_decode) + rest_ns(s, n_decode, spare_ns(s, 0)));
+    return (uint64_t)(scheduler_decode_ns(s, n_decode) + rest_ns(s, n_decode, 0));
 }
 
 /* What tokens share is most of all reading the keys and values that they look at. Passes of one size do not tell it from what each costs: that is then kept as it was, and at first all is each one's. */
@@ -83,9 +86,9 @@ double scheduler_expect_ns(const scheduler *s, int n_decode, int n_prompt) {
 
 /* Prompt tokens that a pass may hold beside running streams: prompts always move on, if only by one. */
 static double chunk_beside_streams(const scheduler *s, int n_decode) {
-    double chunk = s->each_ns > 0 ? AIM * rest_ns(s, n_decode, 0) / s->each_ns : FIRST_CHUNK;
+    double chunk = s->each_ns > 0 ? AIM * left_ns(s, n_decode) / s->each_ns : FIRST_CHUNK;
     if (chunk < FEW && s->price.each > 0) {
-        const double line = (rest_ns(s, n_decode, spare_ns(s, s->price.off)) - s->price.shared) / s->price.each;
+        const double line = (rest_ns(s, n_decode, s->price.off) - s->price.shared) / s->price.each;
         chunk = fmin(fmin(line, FEW), fmax(chunk, s->price.last + 2)); /* the line ends where products take another eight: it is followed step by step */
     }
     if (chunk > s->most) chunk = s->most;
@@ -155,7 +158,7 @@ static double many_ns(const scheduler *s, int n) { return s->many.shared + n * s
 uint64_t scheduler_step_ns(const scheduler *s, int n) { return (uint64_t)(many_ns(s, n) / s->steps); }
 
 uint64_t scheduler_rest_ns(const scheduler *s, int n_decode) {
-    return (uint64_t)rest_ns(s, n_decode, spare_ns(s, decode_time(s, n_decode).off));
+    return (uint64_t)rest_ns(s, n_decode, decode_time(s, n_decode).off);
 }
 
 /* How many tokens a pass apart from so many streams should hold: with which most are read in a rest, of which about three quarters of a step remain unused, because one that does not fit is not begun. */
@@ -176,7 +179,7 @@ static int chunk_apart(const scheduler *s, int n_decode) {
 /* What a prompt token costs together with so many streams, of which the price is known: as many of them share theirs as fit. Where not even one does, streams have to wait for it, which counts twice. */
 static double beside_ns(const scheduler *s, int n_decode) {
     const sched_price *p = &s->price;
-    const double fit = floor((rest_ns(s, n_decode, spare_ns(s, 0)) - p->shared) / p->each);
+    const double fit = floor((rest_ns(s, n_decode, 0) - p->shared) / p->each);
     return fit > FEW ? p->ns / p->n : fit >= 1 ? p->shared / fit + p->each : 2 * (p->shared + p->each);
 }
 
@@ -188,7 +191,7 @@ static int wants_apart(const scheduler *s, const sched_item *items, int n, int n
     size_t left = 0;
     for (int i = 0; i < n; i++) left += items[i].decoding ? 0 : items[i].left;
     int chunk = chunk_apart(s, n_decode);
-    if (left < (size_t)chunk) chunk = (int)left;
+    if (left <= (size_t)(chunk + FEW)) chunk = left < (size_t)s->pass_tokens ? (int)left : s->pass_tokens; /* the last few, one by one beside streams, would be the dearest */
     if (s->always_apart) return chunk;
     return chunk > FEW && many_ns(s, chunk) / chunk < APART_PAYS * beside_ns(s, n_decode) ? chunk : 0;
 }
@@ -239,7 +242,7 @@ static void measure_streams(scheduler *s, int n, double ns) {
 static void measure_beside(scheduler *s, int n_decode, int n_prompt, double ns) {
     s->shared++;
     double prompt_ns = ns - scheduler_decode_ns(s, n_decode);
-    const bool late = prompt_ns > rest_ns(s, n_decode, 0);
+    const bool late = prompt_ns > left_ns(s, n_decode);
     /* The short end of a prompt says little about the price of a token. */
     if (n_prompt * 2 < (int)s->chunk && !late) return;
     if (prompt_ns < 0.05 * ns) prompt_ns = 0.05 * ns; /* hidden behind the streams; a twentieth is noise */

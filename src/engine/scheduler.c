@@ -8,7 +8,7 @@ enum { BY = 8, FIRST_CHUNK = 2 };
 enum { FEW = 16 };
 /* Then every so many passes have one token less, which tells what one costs. */
 enum { LESS = 8 };
-/* Passes vary: left for that are so many times what they are off what was expected, and at least this part of max_stall_ns, also for tokens to get to who waits for them; but not for that alone more than half of what streams leave. */
+/* Passes vary: left for that are so many times what they are off what was expected, and at least this part of max_stall_ns, also for tokens to get to who waits for them; but no more than this part of what streams leave. */
 static const double OFF_TIMES = 8, LEAST_SPARE = 0.2, MOST_SPARE = 0.5;
 /* Of the time that many tokens may take beside streams, whose price is known less well, this part is aimed at. */
 static const double AIM = 0.75;
@@ -29,6 +29,8 @@ enum { STEPS_AT_ONCE = 2 };
 /* Prompts are read apart where a token costs less than this part of what it costs together with streams, by at least so many passes, and where more than FEW are left. */
 static const double APART_PAYS = 0.75;
 enum { APART_AFTER = 3 };
+/* By then passes together have grown to what they can be. */
+enum { TRIED = 8 };
 
 void scheduler_init(scheduler *s, int pass_tokens, int steps, uint64_t max_stall_ns) {
     *s = (scheduler){.pass_tokens = pass_tokens, .steps = steps, .max_stall_ns = max_stall_ns, .chunk = FIRST_CHUNK, .most = FIRST_CHUNK};
@@ -53,16 +55,17 @@ static double left_ns(const scheduler *s, int n_decode) {
 
 /* How much of that prompts may take, when passes are so much off what was expected. */
 static double rest_ns(const scheduler *s, int n_decode, double off) {
-    const double left = left_ns(s, n_decode), least = fmin(LEAST_SPARE * (double)s->max_stall_ns, MOST_SPARE * left);
-    return fmax(left - fmax(OFF_TIMES * off, least), LEAST_REST * scheduler_decode_ns(s, n_decode));
+    const double left = left_ns(s, n_decode), spare = fmax(OFF_TIMES * off, LEAST_SPARE * (double)s->max_stall_ns);
+    return fmax(left - fmin(spare, MOST_SPARE * left), LEAST_REST * scheduler_decode_ns(s, n_decode));
 }
 
+/* Half of what is spared may be used: passes that are planned to take all of the rest would otherwise come late as often as not. */
 uint64_t scheduler_latest_ns(const scheduler *s, int n_decode) {
-    return (uint64_t)(scheduler_decode_ns(s, n_decode) + rest_ns(s, n_decode, 0));
+    return (uint64_t)(scheduler_decode_ns(s, n_decode) + 0.5 * (rest_ns(s, n_decode, 0) + left_ns(s, n_decode)));
 }
 
 /* What tokens share is most of all reading the keys and values that they look at. Passes of one size do not tell it from what each costs: that is then kept as it was, and at first all is each one's. */
-static void price_learn(sched_price *p, double n, double ns) {
+static void price_learn(sched_price *p, double n, double read, double ns) {
     const double keep = 0.9, old = 0.5; /* of the slope: weighs as much as passes whose sizes vary by that, squared */
     const bool known = p->each > 0;
     if (known) p->off += 0.2 * (fabs(ns - p->shared - n * p->each) - p->off);
@@ -70,6 +73,7 @@ static void price_learn(sched_price *p, double n, double ns) {
     p->seen++;
     p->passes = keep * p->passes + 1;
     p->n = keep * p->n + n;
+    p->read = keep * p->read + read;
     p->nn = keep * p->nn + n * n;
     p->ns = keep * p->ns + ns;
     p->n_ns = keep * p->n_ns + n * ns;
@@ -176,11 +180,19 @@ static int chunk_apart(const scheduler *s, int n_decode) {
     return best < s->pass_tokens ? best : s->pass_tokens;
 }
 
-/* What a prompt token costs together with so many streams, of which the price is known: as many of them share theirs as fit. Where not even one does, streams have to wait for it, which counts twice. */
+/* What a prompt token costs together with so many streams, of which the price is known: as many of them share theirs as fit. Where not even one does, streams have to wait for it, which counts twice. But what they
+ * have cost lately counts when it is more: a line promises what does not come, where passes vary much. */
 static double beside_ns(const scheduler *s, int n_decode) {
     const sched_price *p = &s->price;
-    const double fit = floor((rest_ns(s, n_decode, 0) - p->shared) / p->each);
-    return fit > FEW ? p->ns / p->n : fit >= 1 ? p->shared / fit + p->each : 2 * (p->shared + p->each);
+    const double fit = floor((rest_ns(s, n_decode, p->off) - p->shared) / p->each);
+    const double promised = fit > FEW ? p->ns / p->n : fit >= 1 ? p->shared / fit + p->each : 2 * (p->shared + p->each);
+    return p->seen >= TRIED ? fmax(promised, p->ns / fmax(p->read, 1)) : promised;
+}
+
+/* How many of the tokens that are left: the last few, one by one beside streams, would be the dearest. */
+static int chunk_of(const scheduler *s, size_t left, int usual) {
+    if (left <= (size_t)(usual + FEW)) return left < (size_t)s->pass_tokens ? (int)left : s->pass_tokens;
+    return left < 2 * (size_t)usual ? ((int)left / 2 + BY_MANY - 1) / BY_MANY * BY_MANY : usual;
 }
 
 /* How many tokens of the prompts are to be read apart from so many streams next; 0: they are read together. */
@@ -190,8 +202,7 @@ static int wants_apart(const scheduler *s, const sched_item *items, int n, int n
     if (n_decode == 0 || !(known || s->always_apart)) return 0;
     size_t left = 0;
     for (int i = 0; i < n; i++) left += items[i].decoding ? 0 : items[i].left;
-    int chunk = chunk_apart(s, n_decode);
-    if (left <= (size_t)(chunk + FEW)) chunk = left < (size_t)s->pass_tokens ? (int)left : s->pass_tokens; /* the last few, one by one beside streams, would be the dearest */
+    const int chunk = chunk_of(s, left, chunk_apart(s, n_decode));
     if (s->always_apart) return chunk;
     return chunk > FEW && many_ns(s, chunk) / chunk < APART_PAYS * beside_ns(s, n_decode) ? chunk : 0;
 }
@@ -239,7 +250,7 @@ static void measure_streams(scheduler *s, int n, double ns) {
     s->shared = 0;
 }
 
-static void measure_beside(scheduler *s, int n_decode, int n_prompt, double ns) {
+static void measure_beside(scheduler *s, int n_decode, int n_prompt, int n_read, double ns) {
     s->shared++;
     double prompt_ns = ns - scheduler_decode_ns(s, n_decode);
     const bool late = prompt_ns > left_ns(s, n_decode);
@@ -247,7 +258,7 @@ static void measure_beside(scheduler *s, int n_decode, int n_prompt, double ns) 
     if (n_prompt * 2 < (int)s->chunk && !late) return;
     if (prompt_ns < 0.05 * ns) prompt_ns = 0.05 * ns; /* hidden behind the streams; a twentieth is noise */
     if (s->price.streams != n_decode) s->price = (sched_price){.streams = n_decode};
-    price_learn(&s->price, n_prompt, prompt_ns);
+    price_learn(&s->price, n_prompt, n_read, prompt_ns);
     double each = prompt_ns / n_prompt;
     /* The further a prompt is read, the dearer its tokens become: what rose will rise again. */
     const double growth = s->seen_ns > 0 && each > s->seen_ns ? each / s->seen_ns : 1;
@@ -261,12 +272,12 @@ static void measure_beside(scheduler *s, int n_decode, int n_prompt, double ns) 
 
 void scheduler_measure(scheduler *s, int n_decode, int n_prompt, uint64_t ns) {
     if (n_prompt == 0) measure_streams(s, n_decode, (double)ns);
-    else if (n_decode == 0) price_learn(&s->many, n_prompt, (double)ns);
-    else measure_beside(s, n_decode, n_prompt, (double)ns);
+    else if (n_decode == 0) price_learn(&s->many, n_prompt, n_prompt, (double)ns);
+    else measure_beside(s, n_decode, n_prompt, n_prompt, (double)ns);
 }
 
 void scheduler_measure_late(scheduler *s, int n_decode, int n_prompt, uint64_t ns) {
-    measure_beside(s, n_decode, n_prompt, (double)ns);
+    measure_beside(s, n_decode, n_prompt, 0, (double)ns);
     s->most = n_prompt / 2;
 }
 

@@ -15,6 +15,7 @@ enum { SCHED_COUNTS = 33 };
 typedef struct sched_price {
     double shared, each; /* nanoseconds; each 0: nothing is known */
     double passes, n, nn, ns, n_ns; /* sums */
+    double read;   /* another: tokens without those that passes went on without */
     int seen;      /* passes that told it */
     double last;   /* tokens of the last */
     double off;    /* how far from the line they are */

@@ -202,7 +202,7 @@ static void test_less_after_a_late_pass(void **state) {
     assert_true(usual >= 10);
     assert_true(fabs(scheduler_expect_ns(&s, 4, usual) - (38e6 + 4e6 * usual)) < 4e6);
     assert_true(scheduler_expect_ns(&s, 3, usual) == 0); /* nobody knows */
-    assert_true(scheduler_latest_ns(&s, 4) > 79000000 && scheduler_latest_ns(&s, 4) < 81000000);
+    assert_true(scheduler_latest_ns(&s, 4) > 89000000 && scheduler_latest_ns(&s, 4) < 91000000);
     for (int n = usual; n > 1; n = items[4].share) {
         scheduler_measure_late(&s, 4, n, 120000000);
         scheduler_plan(&s, items, 5);
@@ -290,9 +290,10 @@ static void test_the_cheaper_way(void **state) {
         assert_int_equal(scheduler_plan_apart(&s, items, 1), 0);
         list_some(items, 1, 1, 4000);
         const int usual = scheduler_plan_apart(&s, items, 2);
-        for (int more = 1; more <= 20; more++) { /* a few more than usual are not left for a pass with streams */
+        for (int more = 1; more <= usual; more++) { /* a few more than usual are not left for a pass with streams, nor are more in one that is hardly worth it */
             list_some(items, 1, 1, (size_t)(usual + more));
-            assert_int_equal(scheduler_plan_apart(&s, items, 2), more > 16 ? usual : usual + more);
+            const int now = scheduler_plan_apart(&s, items, 2), then = usual + more - now;
+            assert_true(more <= 16 ? then == 0 : now <= usual && then <= now && then > now - 32);
         }
         assert_int_equal(scheduler_plan(&s, items, 2), 1); /* the streams' turn */
         for (int i = 0; i < 20; i++) scheduler_measure(&s, 0, 300, (uint64_t)(300 * 4e6)); /* it has become dearer */

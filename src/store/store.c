@@ -187,6 +187,7 @@ static void went_well(store *s, job *j) {
     if (again) store_warn(s, "conversations are kept on disk again%s%s", "", "");
     pthread_mutex_lock(&s->lock);
     s->stats.degraded = false;
+    s->wrote_at = clock_seconds();
     s->first = j->next;
     if (!s->first) s->last = NULL;
     s->queued_bytes -= job_bytes(s, j);
@@ -197,10 +198,18 @@ static void went_well(store *s, job *j) {
     free_job(s, j);
 }
 
+/* Whether blocks can wait: streams run, nobody waits for them to be written, no agent stands behind them, and there is room for many more. */
+static bool takes_its_time(const store *s) {
+    if (!s->gently || s->flushing || s->stop || s->queued_bytes > s->o.queue_bytes / 4) return false;
+    for (const job *j = s->first; j; j = j->next)
+        if (!j->block) return false;
+    return true;
+}
+
 /* Waits until there is a job whose time has come; NULL at the end. Under the lock. */
 static job *next_job(store *s) {
     for (;;) {
-        double wait = s->stats.degraded && !s->hurry && !s->stop ? s->retry_at - clock_seconds() : 0;
+        double wait = s->stats.degraded && !s->hurry && !s->stop ? s->retry_at - clock_seconds() : takes_its_time(s) ? s->wrote_at + s->o.pause_seconds - clock_seconds() : 0;
         if (s->first && wait <= 0) return s->first;
         if (!s->first && s->stop) return NULL;
         if (!s->first) {
@@ -303,12 +312,21 @@ bool store_save(store *s, agent_record *a, err *e) {
     return true;
 }
 
+void store_gently(store *s, bool gently) {
+    pthread_mutex_lock(&s->lock);
+    if (s->gently != gently) pthread_cond_broadcast(&s->changed);
+    s->gently = gently;
+    pthread_mutex_unlock(&s->lock);
+}
+
 bool store_flush(store *s, err *e) {
     pthread_mutex_lock(&s->lock);
     uint64_t until = s->n_jobs, failures = s->stats.failures;
     s->hurry = true;
+    s->flushing++;
     pthread_cond_broadcast(&s->changed);
     while (s->first && s->first->number <= until && s->stats.failures == failures) pthread_cond_wait(&s->changed, &s->lock);
+    s->flushing--;
     bool ok = s->stats.failures == failures;
     if (!ok) err_set(e, s->problem.code, "%s", s->problem.text);
     pthread_mutex_unlock(&s->lock);
@@ -324,6 +342,8 @@ store *store_open(const store_options *o, kv_cache *c, const kv_layout *l, const
     if (!s->o.queue_bytes) s->o.queue_bytes = (uint64_t)1 << 30;
     if (s->o.queue_bytes < 2 * l->block_bytes) s->o.queue_bytes = 2 * l->block_bytes;
     if (s->o.retry_seconds <= 0) s->o.retry_seconds = 1;
+    if (s->o.pause_seconds <= 0) s->o.pause_seconds = 0.1;
+    s->wrote_at = clock_seconds() - s->o.pause_seconds;
     s->cache = c;
     s->layout = l;
     snprintf(s->model, sizeof s->model, "%s", model);

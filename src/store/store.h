@@ -23,6 +23,7 @@ typedef struct store_options {
     uint64_t disk;        /* most bytes of the folder; SHELF_AUTO: half of what the disk would have without them */
     uint64_t queue_bytes; /* blocks that wait to be written hold at most this; 0: a gigabyte */
     double retry_seconds; /* until a failed write is tried again, doubled each time up to 32 times; 0: one second */
+    double pause_seconds; /* between two blocks that are written gently; 0: a tenth */
     void (*warn)(void *user, const char *sentence); /* from any thread; may be NULL */
     void *warn_user;
 } store_options;
@@ -41,6 +42,8 @@ bool store_put(store *s, kv_block *b);
 void store_put_place(store *s, const kv_seq *seq, size_t length);
 /* Has the agent written after all blocks that wait; takes what a points to. A later save of the same agent replaces one that waits. */
 bool store_save(store *s, agent_record *a, err *e);
+/* While streams run: blocks are written one at a time with pauses (option pause_seconds) while nobody waits for them, because writing several in a row keeps a core from computing for tens of milliseconds. */
+void store_gently(store *s, bool gently);
 /* Waits until all that was put and saved before is on disk; false when a write failed meanwhile. */
 bool store_flush(store *s, err *e);
 

@@ -45,7 +45,9 @@ struct store {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* the queue, or how writing goes */
     job *first, *last;      /* the first is being written */
-    bool writing, stop, hurry;
+    bool writing, stop, hurry, gently;
+    int flushing;           /* who waits for the queue */
+    double wrote_at;        /* the end of the last write */
     uint64_t queued_bytes, n_jobs;
     err problem;            /* of the last write that failed */
     double retry_at, retry_after;

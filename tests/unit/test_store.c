@@ -493,6 +493,40 @@ static void goes_on_without_a_disk(void **state) {
     close_house(&h);
 }
 
+/* Until `blocks` of them are written. */
+static void await_blocks(house *h, uint64_t blocks) {
+    for (int i = 0; i < 60000 && store_get_stats(h->store).written_blocks < blocks; i++) usleep(1000);
+    assert_int_equal(store_get_stats(h->store).written_blocks, blocks);
+}
+
+/* Gently, a block is written and the next one waits; but not when an agent is saved after it, when someone waits, or when streams have ended. */
+static void writes_gently(void **state) {
+    (void)state;
+    house h = {.layout = house_layout()};
+    err e = {0};
+    h.cache = kv_cache_new(&h.layout, 1 << 30, &e);
+    h.store = store_open(&(store_options){.folder = fresh_folder(), .disk = SHELF_AUTO, .pause_seconds = 1e6}, h.cache, &h.layout, "0123456789abcdef", &e);
+    assert_non_null(h.store);
+    static talk t;
+    start_talk(&h, &t, NULL);
+    for (uint64_t round = 0; round < 3; round++) {
+        const uint64_t before = store_get_stats(h.store).written_blocks;
+        store_gently(h.store, true);
+        say(&h, &t, 1, 4 * KV_BLOCK, 1);
+        await_blocks(&h, before + (round == 0)); /* the first of all has nothing to wait for */
+        usleep(20000);
+        assert_true(store_get_stats(h.store).written_blocks == before + (round == 0) && store_get_stats(h.store).waiting >= 3);
+        if (round == 0) assert_true(store_flush(h.store, &e));
+        if (round == 1) assert_true(save(&h, &t, "x", NULL, &e));
+        if (round == 2) store_gently(h.store, false);
+        await_blocks(&h, 4 * (round + 1));
+    }
+    store_gently(h.store, true);
+    say(&h, &t, 1, 4 * KV_BLOCK, 1);
+    end(&t, false);
+    close_house(&h); /* nor at the end */
+}
+
 typedef struct user {
     house *h;
     int who;
@@ -591,6 +625,7 @@ int main(void) {
         cmocka_unit_test(keeps_pinned_agents),
         cmocka_unit_test(shares_a_folder),
         cmocka_unit_test(goes_on_without_a_disk),
+        cmocka_unit_test(writes_gently),
         cmocka_unit_test(serves_several_threads),
         cmocka_unit_test(scans_quickly),
     };

@@ -73,6 +73,12 @@ void loop_fail(loop *l, choice *c, const err *e) {
     loop_leave(l, c);
 }
 
+static void tell_store(loop *l) {
+    bool streams = false;
+    for (int i = 0; i < l->n_running; i++) streams |= l->running[i]->decoding;
+    if (l->engine->store) store_gently(l->engine->store, streams);
+}
+
 static void *loop_main(void *user) {
     loop *l = user;
     pool_give_way();
@@ -82,6 +88,7 @@ static void *loop_main(void *user) {
         admit_keep_budget(l);
         passes_together(l);
         passes_apart(l);
+        tell_store(l);
     }
     err e = {0};
     err_set(&e, HEARTH_CANCELLED, "the server is stopping");
@@ -126,7 +133,8 @@ loop *loop_new(hearth_engine *engine, const loop_options *options, err *e) {
     pthread_cond_init(&l->idle, &monotonic);
     pthread_condattr_destroy(&monotonic);
     l->apart.first_part = 1.5; /* until one was measured */
-    scheduler_init(&l->sched, MODEL_CHUNK, model_steps(&engine->model), o.max_stall_ns);
+    l->apart_run.fine = true;
+    scheduler_init(&l->sched, MODEL_CHUNK, model_steps(&engine->model, &l->apart_run), o.max_stall_ns);
     l->chunk_now = (int)l->sched.chunk;
     trace_begin(o.trace, MODEL_CHUNK, l->sched.steps, o.max_stall_ns);
     bool ok = (l->running = mem_zalloc((size_t)o.max_running, sizeof *l->running, e)) &&

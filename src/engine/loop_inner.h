@@ -93,11 +93,11 @@ typedef struct loop_pass {
     int n_out;      /* parts behind these that it went on without ... */
     uint64_t would; /* ... with which it would have taken so long */
     bool under_way; /* begun, and resting now */
-    int steps;      /* computed of it */
+    int steps, layer_steps; /* computed of it; of a layer */
     uint64_t ns;    /* that took */
-    /* Attention and feed-forward take turns: what each will take, by its last, for so many tokens; what the first of a pass takes, and has usually taken of what others do: its keys and values
-     * come to new memory. */
-    uint64_t step_ns[2], first_ns;
+    /* What each step of a layer will take, by that of the layer before, for so many tokens; what the first of a pass takes, and has usually taken of what others do: its keys and values come to new
+     * memory. */
+    uint64_t step_ns[MODEL_LAYER_STEPS], first_ns;
     int step_tokens;
     double first_part;
     int waits;      /* turns that it has let go by */

@@ -161,7 +161,7 @@ static void record(loop *l, const loop_pass *p, bool apart, uint64_t began, uint
 enum { EARLY = 16, MOST_AGAIN = 4 };
 
 static bool begin_again(loop *l, const loop_pass *p, int step) {
-    return step * EARLY <= l->sched.steps && l->again < MOST_AGAIN && p->n_tokens < l->sched.pass_tokens && admit_could_start(l);
+    return step * EARLY <= model_steps(&l->engine->model, &l->run) && l->again < MOST_AGAIN && p->n_tokens < l->sched.pass_tokens && admit_could_start(l);
 }
 
 /* A pass that turns out to take longer than its streams may wait goes on without its prompts; but not near its end, when nearly all of their work is done, nor without a single token twice in a row: prompts always move on. What is left of it
@@ -169,8 +169,8 @@ static bool begin_again(loop *l, const loop_pass *p, int step) {
 enum { NEAR_END = 8 };
 
 static bool comes_late(loop *l, loop_pass *p, int n_decode, int step, uint64_t began) {
-    const int steps = l->sched.steps - 1; /* without the last, which makes logits */
-    if (step == 0 || step % 2 || (steps - step) * NEAR_END < steps || (l->was_late && p->n_tokens == n_decode + 1)) return false;
+    const int steps = model_steps(&l->engine->model, &l->run) - 1; /* without the last, which makes logits */
+    if (step == 0 || step % model_layer_steps(&l->engine->model, &l->run) || (steps - step) * NEAR_END < steps || (l->was_late && p->n_tokens == n_decode + 1)) return false;
     const double left = 1 - (1 - l->last_step) * step / steps;
     const uint64_t now = loop_now(l), ends = now + (uint64_t)(left * scheduler_expect_ns(&l->sched, n_decode, p->n_tokens - n_decode));
     if (ends <= l->told_ns + scheduler_latest_ns(&l->sched, n_decode)) return false;
@@ -196,7 +196,7 @@ static bool compute(loop *l, loop_pass *p, int n_decode, uint64_t began, bool *a
         if (*again) break;
         const bool both = n_decode > 0 && p->n > n_decode;
         if (both && comes_late(l, p, n_decode, step, began)) go_on_without_prompts(l, p, n_decode);
-        if (both && step == l->sched.steps - 1) last_began = loop_now(l);
+        if (both && step == model_steps(&l->engine->model, &l->run) - 1) last_began = loop_now(l);
         ok = model_step(&l->run, l->logits, &done, e);
     }
     l->engine->kv_wait_ns += l->run.waited_ns;
@@ -272,7 +272,8 @@ static bool begin_apart(loop *l, err *e) {
         l->running[i]->reading = true;
         add_part(l, p, l->running[i], items[i].share);
     }
-    for (int i = 0; i < 2; i++)
+    p->layer_steps = model_layer_steps(&l->engine->model, &l->apart_run);
+    for (int i = 0; i < p->layer_steps; i++)
         p->step_ns[i] = p->step_tokens ? p->step_ns[i] * (uint64_t)p->n_tokens / (uint64_t)p->step_tokens : scheduler_step_ns(&l->sched, p->n_tokens);
     p->step_tokens = p->n_tokens;
     record(l, p, true, 0, 0);
@@ -280,7 +281,7 @@ static bool begin_apart(loop *l, err *e) {
 }
 
 static uint64_t next_step_ns(const loop_pass *p) {
-    const uint64_t ns = p->step_ns[p->steps % 2];
+    const uint64_t ns = p->step_ns[p->steps % p->layer_steps];
     return p->steps ? ns : (uint64_t)(p->first_part * (double)ns);
 }
 
@@ -288,8 +289,8 @@ static uint64_t next_step_ns(const loop_pass *p) {
 static void learn_step(loop_pass *p, bool last, uint64_t ns) {
     const int step = p->steps++;
     if (step == 0) p->first_ns = ns;
-    else if (!last) p->step_ns[step % 2] = ns;
-    if (step == 2 && ns > 0) p->first_part += 0.3 * (fmin(fmax((double)p->first_ns / (double)ns, 1), 4) - p->first_part);
+    else if (!last) p->step_ns[step % p->layer_steps] = ns;
+    if (step == p->layer_steps && ns > 0) p->first_part += 0.3 * (fmin(fmax((double)p->first_ns / (double)ns, 1), 4) - p->first_part);
 }
 
 /* Steps of a pass that is under way as long as there is time, and if must at least one. *ns: what they took. */

@@ -351,6 +351,7 @@ typedef struct gated_job {
     job first, second;  /* two products of each part, and one */
     kern_group *groups; /* of both */
     int count;
+    int64_t from;       /* the first task of this part */
     size_t line_bytes;  /* what a thread has for one result */
     char *memory;       /* of the threads: what each computes before it is joined */
 } gated_job;
@@ -359,6 +360,7 @@ static int64_t gated_tasks(int64_t rows) { return (rows + GATED_ROWS - 1) / GATE
 
 static void gated_task(void *context, int64_t i, int thread) {
     const gated_job *j = context;
+    i += j->from;
     FIND_BY_TASK(j->parts, j->count, i, at)
     const kern_gated *g = j->parts[at].g;
     const prepare *to = &j->second.prepares[at];
@@ -395,8 +397,9 @@ static int64_t gated_parts(gated_job *j, const kern_gated *groups, int count) {
     return tasks;
 }
 
-static bool gated_run(gated_job *j, const kernels *k, pool *p, const kern_gated *groups, int count, kern_scratch *s, err *e) {
-    const int64_t tasks = gated_parts(j, groups, count);
+/* The last part of several is the second product. Each plans anew, and finds in s what the others left: where that lies does not depend on which form of a weight is there. */
+static bool gated_run(gated_job *j, const kernels *k, pool *p, const kern_gated *groups, int count, int part, int parts, kern_scratch *s, err *e) {
+    const int64_t tasks = gated_parts(j, groups, count), shares = parts > 1 ? parts - 1 : 1;
     const int threads = pool_threads(p);
     size_t bytes[2] = {0};
     if (!plan(&j->first, k, j->groups, j->count, threads, &bytes[0], e) || !plan(&j->second, k, j->groups + j->count, j->count, threads, &bytes[1], e)) return false;
@@ -404,9 +407,10 @@ static bool gated_run(gated_job *j, const kernels *k, pool *p, const kern_gated 
     place(&j->first, s->data);
     place(&j->second, (char *)s->data + bytes[0]);
     j->memory = (char *)s->data + bytes[0] + bytes[1];
-    pool_run(p, task_count_prepare(&j->first), prepare_task, &j->first);
-    pool_run(p, tasks, gated_task, j);
-    pool_run_ranges(p, task_count_product(&j->second), product_tasks, &j->second);
+    j->from = tasks * part / shares;
+    if (part == 0) pool_run(p, task_count_prepare(&j->first), prepare_task, &j->first);
+    if (part < shares) pool_run(p, tasks * (part + 1) / shares - j->from, gated_task, j);
+    if (part == parts - 1) pool_run_ranges(p, task_count_product(&j->second), product_tasks, &j->second);
     return true;
 }
 
@@ -480,15 +484,23 @@ static bool gated_one_run(const kernels *k, pool *p, const kern_gated *g, kern_s
     return true;
 }
 
-bool kern_mul_gated(const kernels *k, pool *p, const kern_gated *groups, int count, kern_scratch *s, err *e) {
-    if (count == 1 && kern_gated_one_pays(groups[0].n)) return gated_one_run(k, p, groups, s, e);
+static bool gated_some(const kernels *k, pool *p, const kern_gated *groups, int count, int part, int parts, kern_scratch *s, err *e) {
     const size_t n = (size_t)count;
     gated_job j = {.parts = mem_alloc(n, sizeof *j.parts, e), .groups = mem_alloc(2 * n, sizeof *j.groups, e),
                    .first = {.prepares = mem_alloc(2 * n, sizeof(prepare), e), .products = mem_alloc(2 * n, sizeof(product), e), .by_rows = true},
                    .second = {.prepares = mem_alloc(n, sizeof(prepare), e), .products = mem_alloc(n, sizeof(product), e)}};
     bool ok = j.parts && j.groups && j.first.prepares && j.first.products && j.second.prepares && j.second.products;
-    ok = ok && gated_run(&j, k, p, groups, count, s, e);
+    ok = ok && gated_run(&j, k, p, groups, count, part, parts, s, e);
     mem_free(j.parts), mem_free(j.groups);
     mem_free(j.first.prepares), mem_free(j.first.products), mem_free(j.second.prepares), mem_free(j.second.products);
     return ok;
+}
+
+bool kern_mul_gated(const kernels *k, pool *p, const kern_gated *groups, int count, kern_scratch *s, err *e) {
+    if (count == 1 && kern_gated_one_pays(groups[0].n)) return gated_one_run(k, p, groups, s, e);
+    return gated_some(k, p, groups, count, 0, 1, s, e);
+}
+
+bool kern_mul_gated_part(const kernels *k, pool *p, const kern_gated *groups, int count, int part, kern_scratch *s, err *e) {
+    return gated_some(k, p, groups, count, part, KERN_GATED_PARTS, s, e);
 }

@@ -70,6 +70,9 @@ typedef struct kern_gated {
 } kern_gated;
 /* For one such or for a mixture of experts, all in the same parallel loops. */
 bool kern_mul_gated(const kernels *k, pool *p, const kern_gated *groups, int count, kern_scratch *s, err *e);
+/* The same in KERN_GATED_PARTS calls with the same groups, one for each part in their order, each about a third of the work. Until the last one s is used for nothing else, and x stays as it is. */
+enum { KERN_GATED_PARTS = 3 };
+bool kern_mul_gated_part(const kernels *k, pool *p, const kern_gated *groups, int count, int part, kern_scratch *s, err *e);
 /* Whether that is faster than one product after the other: by the rows of all gates that have tokens, and by how many tokens there are. */
 bool kern_gated_pays(const pool *p, int64_t rows, int64_t n);
 /* The same for one group alone with a single token. */

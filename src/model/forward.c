@@ -31,6 +31,7 @@ typedef struct model_pass {
     int n_parts;
     int n;           /* tokens of all parts */
     int step;        /* the next one */
+    int layer_steps;
     err *e;
 
     /* the layer being computed */
@@ -57,6 +58,7 @@ typedef struct model_pass {
     char *thread_memory;
     size_t thread_bytes;
     int heads_per_task;
+    int64_t first_task; /* of the part of attention that is computed */
     bool finishes;   /* a task first rotates its heads and keeps its key and value */
 } pass;
 
@@ -249,6 +251,7 @@ static void finish_qkv(void *context, int64_t t, int thread) {
 /* One task: some heads that share a key-value head, for some tokens. */
 static void attend(void *context, int64_t task, int thread) {
     pass *s = context;
+    task += s->first_task;
     const kv_layer *kl = &s->m->kv.layers[s->index];
     int group = s->lp->n_heads / kl->n_heads, hpt = s->heads_per_task, shares = group / hpt;
     const tile *tl = &s->tiles[task % s->n_tiles];
@@ -301,8 +304,16 @@ static bool wait_for_layer(pass *s) {
     return true;
 }
 
+/* One of `parts` equal shares of the tasks. */
+static void attend_part(pass *s, int part, int parts) {
+    const int group = s->lp->n_heads / s->m->kv.layers[s->index].n_heads;
+    const int64_t tasks = (int64_t)s->m->kv.layers[s->index].n_heads * (group / s->heads_per_task) * s->n_tiles;
+    s->first_task = tasks * part / parts;
+    pool_run(s->run->pool, tasks * (part + 1) / parts - s->first_task, attend, s);
+}
+
 /* Splits heads and tokens into tasks: all heads of a group together read a key once, but every thread must have work. finished: queries are rotated, keys and values are in the cache. */
-static bool attend_all(pass *s, bool finished) {
+static bool attend_begin(pass *s, bool finished) {
     if (!wait_for_layer(s)) return false;
     const kv_layer *kl = &s->m->kv.layers[s->index];
     int group = s->lp->n_heads / kl->n_heads, threads = pool_threads(s->run->pool);
@@ -323,12 +334,11 @@ static bool attend_all(pass *s, bool finished) {
     s->finishes = !finished && s->n == 1 && s->heads_per_task == group;
     if (s->finishes) norm_qkv(s, 0);
     else if (!finished) for_tokens(s, finish_qkv);
-    pool_run(s->run->pool, (int64_t)kl->n_heads * (group / s->heads_per_task) * s->n_tiles, attend, s);
     return true;
 }
 
-/* h [n][n_embd] -> attn [n][n_heads * v_dim] */
-static bool attention(pass *s) {
+/* h [n][n_embd] -> what attend_part reads */
+static bool attention_begin(pass *s) {
     const model_layer *l = s->l;
     int64_t q = (int64_t)s->lp->n_heads * s->p->k_dim, k = (int64_t)s->lp->n_kv_heads * s->p->k_dim, v = (int64_t)s->lp->n_kv_heads * s->p->v_dim;
     expect(s, (const weight *const[]){&l->out}, 1);
@@ -342,7 +352,7 @@ static bool attention(pass *s) {
         const weight *const w[3] = {&l->q, &l->k, &l->v};
         if (!model_multiply(s->m, s->run, w, 3, s->h, s->p->n_embd, s->n, (float *const[]){s->q, s->k, s->v}, (const int64_t[]){q, k, v}, s->e)) return false;
     }
-    return attend_all(s, false);
+    return attend_begin(s, false);
 }
 
 /* ---- latent attention: one compressed row per token serves all heads as key and as value ---- */
@@ -411,7 +421,8 @@ static bool latent_attention(pass *s) {
     float *heads_out = s->attn, *latent_out = s->wide + s->n * heads * wide;
     s->q = s->wide, s->ldq = heads * wide;
     s->attn = latent_out;
-    const bool ok = attend_all(s, true);
+    const bool ok = attend_begin(s, true);
+    if (ok) attend_part(s, 0, 1);
     s->attn = heads_out;
     return ok && multiply_heads(s, &l->v_b, latent_out, p->kv_rank, heads * p->kv_rank, s->attn, p->v_dim, heads * p->v_dim);
 }
@@ -431,27 +442,30 @@ static void activate_columns(void *context, int64_t t, int64_t first, int64_t n)
     model_activate(s->m, gate, both, both + ff, n);
 }
 
-/* h [n][n_embd] -> h */
-static bool feed_forward(pass *s) {
+/* h [n][n_embd] -> h; part < 0: all of it, else one of KERN_GATED_PARTS */
+static bool feed_forward(pass *s, int part) {
     const model_layer *l = s->l;
     int64_t ff = s->lp->n_ff, width = s->p->n_embd;
     if (s->lp->experts) return model_experts(s->m, l, s->run, s->h, s->h, s->n, s->experts, s->expert_ints, s->e);
-    if (l->gate.mat.data && (kern_gated_one_pays(s->n) || kern_gated_pays(s->run->pool, ff, s->n))) {
+    if (l->gate.mat.data && ((part < 0 && kern_gated_one_pays(s->n)) || kern_gated_pays(s->run->pool, ff, s->n))) {
         model_join join = {s->m, l->gate_bias, l->up_bias};
         expect_layer(s, s->index + 1);
-        return model_multiply_gated(s->m, s->run, (const weight *const[]){&l->gate, &l->up, &l->down}, &join, s->h, width, s->n, s->h, width, s->e);
+        return model_multiply_gated(s->m, s->run, (const weight *const[]){&l->gate, &l->up, &l->down}, &join, part, s->h, width, s->n, s->h, width, s->e);
     }
-    bool ok;
+    const bool last = part == KERN_GATED_PARTS - 1;
+    bool ok = true;
     expect(s, (const weight *const[]){&l->down}, 1);
-    if (l->gate.mat.data) {
+    if (last || part == 1) { /* gate and up are there */
+    } else if (l->gate.mat.data) {
         const weight *const w[2] = {&l->gate, &l->up};
         ok = model_multiply(s->m, s->run, w, 2, s->h, width, s->n, (float *const[]){s->gate, s->up}, (const int64_t[]){ff, ff}, s->e);
     } else {
         ok = multiply(s, &l->up, s->h, width, s->up, 2 * ff);
     }
+    if (!ok || (part >= 0 && !last)) return ok;
     const weight *down = &l->down;
     expect_layer(s, s->index + 1);
-    return ok && model_multiply_made(s->m, s->run, &down, 1, activate_columns, s, s->gate, ff, s->n, &s->h, &width, s->e);
+    return model_multiply_made(s->m, s->run, &down, 1, activate_columns, s, s->gate, ff, s->n, &s->h, &width, s->e);
 }
 
 /* ---- between the parts ---- */
@@ -480,13 +494,21 @@ static void after_feed_forward(void *context, int64_t t, int thread) {
     if (s->index + 1 < s->p->n_layers) norm_token(s, t, s->l[1].attn_norm);
 }
 
-static bool attention_part(pass *s, int index) {
+/* Queries, keys and values, and one of `parts` shares of attention. */
+static bool attention_first(pass *s, int index, int parts) {
     s->index = index;
     s->l = &s->m->layers[index];
     s->lp = &s->p->layers[index];
     if (s->m->cache) weights_enter(s->m->cache, &s->run->walk, index);
-    bool latent = (s->p->arch->traits & ARCH_LATENT) != 0;
-    if (!(latent ? latent_attention(s) : attention(s))) return false;
+    if (s->p->arch->traits & ARCH_LATENT) return latent_attention(s);
+    if (!attention_begin(s)) return false;
+    attend_part(s, 0, parts);
+    return true;
+}
+
+/* The other one, if there are two, and what follows attention. */
+static bool attention_last(pass *s, int parts) {
+    if (parts == 2 && !(s->p->arch->traits & ARCH_LATENT)) attend_part(s, 1, 2);
     int64_t width = (int64_t)s->lp->n_heads * s->p->v_dim;
     if (!s->lp->experts) expect(s, (const weight *const[]){&s->l->gate, &s->l->up}, 2);
     if (!multiply(s, &s->l->out, s->attn, width, s->h, s->p->n_embd)) return false;
@@ -494,10 +516,19 @@ static bool attention_part(pass *s, int index) {
     return true;
 }
 
-static bool feed_forward_part(pass *s) {
-    if (!feed_forward(s)) return false;
-    for_tokens(s, after_feed_forward);
+static bool feed_forward_part(pass *s, int part) {
+    if (!feed_forward(s, part)) return false;
+    if (part < 0 || part == KERN_GATED_PARTS - 1) for_tokens(s, after_feed_forward);
     return true;
+}
+
+/* A pass that rests so that others can be computed has a step for every fifth of a layer, more or less; but experts are computed in one. */
+enum { STEPS = 2, FINE_STEPS = 2 + KERN_GATED_PARTS };
+_Static_assert((int)FINE_STEPS <= (int)MODEL_LAYER_STEPS, "who counts them has places for all");
+
+static bool layer_step(pass *s, int layer, int step) {
+    if (s->layer_steps == STEPS) return step ? feed_forward_part(s, -1) : attention_first(s, layer, 1) && attention_last(s, 1);
+    return step == 0 ? attention_first(s, layer, 2) : step == 1 ? attention_last(s, 2) : feed_forward_part(s, step - 2);
 }
 
 /* x of the tokens that want logits -> logits [wanted][n_vocab]; x of the parts that want them -> hidden states */
@@ -532,7 +563,7 @@ static bool check_tokens(const model *m, const model_part *part, err *e) {
 bool model_begin(const model *m, model_run *r, const model_part *parts, int n_parts, err *e) {
     if (!r->pass && !(r->pass = mem_alloc(1, sizeof *r->pass, e))) return false;
     pass *s = r->pass;
-    *s = (pass){.m = m, .p = &m->params, .run = r, .parts = parts, .n_parts = n_parts, .e = e};
+    *s = (pass){.m = m, .p = &m->params, .run = r, .parts = parts, .n_parts = n_parts, .layer_steps = model_layer_steps(m, r), .e = e};
     r->waited_ns = 0;
     for (int i = 0; i < n_parts; i++) {
         const bool arriving = parts[i].kv->arriving; /* a block that is to be copied must be there as a whole */
@@ -552,14 +583,16 @@ void model_go_on_with(model_run *r, int n_parts) {
     while (s->n_parts > n_parts) s->n -= s->parts[--s->n_parts].n;
 }
 
-int model_steps(const model *m) { return 2 * m->params.n_layers + 1; }
+int model_layer_steps(const model *m, const model_run *r) { return r->fine && m->params.n_experts == 0 ? FINE_STEPS : STEPS; }
+
+int model_steps(const model *m, const model_run *r) { return model_layer_steps(m, r) * m->params.n_layers + 1; }
 
 bool model_step(model_run *r, float *logits, bool *done, err *e) {
     pass *s = r->pass;
     const int step = s->step++;
     s->e = e;
-    *done = step == 2 * s->p->n_layers;
-    if (!*done) return step % 2 ? feed_forward_part(s) : attention_part(s, step / 2);
+    *done = step == s->layer_steps * s->p->n_layers;
+    if (!*done) return layer_step(s, step / s->layer_steps, step % s->layer_steps);
     if (!write_logits(s, logits)) return false;
     for (int i = 0; i < s->n_parts; i++) s->parts[i].kv->length += (size_t)s->parts[i].n;
     return true;

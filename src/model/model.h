@@ -88,6 +88,7 @@ typedef struct model_run {
     size_t bytes;
     uint64_t waited_ns; /* of the last pass, so far: for keys and values that were still arriving */
     struct model_pass *pass; /* the one under way, or the last */
+    bool fine;          /* in smaller steps */
 } model_run;
 void model_run_free(model_run *r);
 
@@ -108,13 +109,15 @@ typedef struct model_part {
  * token that wants them, part after part. A token's results do not depend on what else is in the pass. On failure every kv is as before; when a block of one
  * turned out to be damaged (HEARTH_FORMAT), kv_seq_mend tells of which. */
 bool model_forward(const model *m, model_run *r, const model_part *parts, int n_parts, float *logits, err *e);
-/* The same in steps, two for each layer (attention, feed-forward) and at last the logits: passes of other runs can be computed between them. Until it is done, or given up, the parts stay where they are and
- * their kv are left alone. Giving up needs no call. */
+/* The same in steps, two for each layer (attention, feed-forward) or five (r->fine), and at last the logits: passes of other runs can be computed between them. Until it is done, or given up, the parts stay
+ * where they are and their kv are left alone. Giving up needs no call. */
 bool model_begin(const model *m, model_run *r, const model_part *parts, int n_parts, err *e);
 bool model_step(model_run *r, float *logits, bool *done, err *e);
-/* Between two steps: only the first n_parts go on; what was computed of the others is forgotten. */
+/* Between two layers: only the first n_parts go on; what was computed of the others is forgotten. */
 void model_go_on_with(model_run *r, int n_parts);
-int model_steps(const model *m); /* of a pass */
+enum { MODEL_LAYER_STEPS = 5 }; /* at most */
+int model_layer_steps(const model *m, const model_run *r);
+int model_steps(const model *m, const model_run *r); /* of a pass */
 
 /* A matrix in its ready form, held until it is given back. */
 typedef struct taken {
@@ -139,8 +142,8 @@ typedef struct model_join {
     const float *gate_bias, *up_bias;
 } model_join;
 void model_join_columns(void *context, float *gate, float *up, int64_t first, int64_t n); /* a kern_join; the context is a model_join */
-/* y = w[2] . join(w[0] . x, w[1] . x): see kern_mul_gated. */
-bool model_multiply_gated(const model *m, model_run *r, const weight *const w[3], model_join *join, const float *x, int64_t ldx, int64_t n, float *y, int64_t ldy, err *e);
+/* y = w[2] . join(w[0] . x, w[1] . x): see kern_mul_gated; part < 0: all of it, else see kern_mul_gated_part. */
+bool model_multiply_gated(const model *m, model_run *r, const weight *const w[3], model_join *join, int part, const float *x, int64_t ldx, int64_t n, float *y, int64_t ldy, err *e);
 
 /* The feed-forward part of a layer with experts, for n tokens: y = moe(x), where y may be x. Scratch floats and ints as model_experts_floats / _ints say. */
 bool model_experts(const model *m, const model_layer *l, model_run *r, const float *x, float *y, int n, float *scratch, int *ints, err *e);

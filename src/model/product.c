@@ -54,11 +54,11 @@ bool model_multiply_exact(const model *m, model_run *r, const weight *w, const f
     return true;
 }
 
-bool model_multiply_gated(const model *m, model_run *r, const weight *const w[3], model_join *join, const float *x, int64_t ldx, int64_t n, float *y, int64_t ldy, err *e) {
+bool model_multiply_gated(const model *m, model_run *r, const weight *const w[3], model_join *join, int part, const float *x, int64_t ldx, int64_t n, float *y, int64_t ldy, err *e) {
     taken t[3];
     for (int i = 0; i < 3; i++) t[i] = model_take(m, w[i], 0);
     const kern_gated g = {.gate = &t[0].mat, .up = &t[1].mat, .down = &t[2].mat, .join = model_join_columns, .context = join, .x = x, .ldx = ldx, .n = n, .y = y, .ldy = ldy};
-    const bool ok = kern_mul_gated(m->kern, r->pool, &g, 1, &r->scratch, e);
+    const bool ok = part < 0 ? kern_mul_gated(m->kern, r->pool, &g, 1, &r->scratch, e) : kern_mul_gated_part(m->kern, r->pool, &g, 1, part, &r->scratch, e);
     for (int i = 0; i < 3; i++) model_give(m, &t[i]);
     return ok;
 }

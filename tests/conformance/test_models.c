@@ -61,12 +61,12 @@ static sequence get_sequence(const fixture *f, size_t i) {
     return s;
 }
 
-/* Logits of every position, tokens fed in passes of chunk. */
-static float *all_logits(const model *m, pool *p, const int32_t *ids, int n, int chunk) {
+/* Logits of every position, tokens fed in passes of chunk; fine: in small steps. */
+static float *all_logits_by(const model *m, pool *p, const int32_t *ids, int n, int chunk, bool fine) {
     err e = {0};
     size_t row = (size_t)m->params.n_vocab;
     float *logits = malloc(row * (size_t)n * sizeof *logits);
-    model_run run = {.pool = p};
+    model_run run = {.pool = p, .fine = fine};
     kv_seq kv = {.layout = &m->kv};
     for (int at = 0; at < n; at += chunk) {
         int count = n - at < chunk ? n - at : chunk;
@@ -77,6 +77,8 @@ static float *all_logits(const model *m, pool *p, const int32_t *ids, int n, int
     kv_seq_free(&kv);
     return logits;
 }
+
+static float *all_logits(const model *m, pool *p, const int32_t *ids, int n, int chunk) { return all_logits_by(m, p, ids, n, chunk, false); }
 
 static double deviation(const float *x, size_t n) {
     double mean = 0, square = 0;
@@ -270,6 +272,29 @@ static void older_latent_layout(void **state) {
     close_fixture(&f);
 }
 
+/* A pass that could rest more often computes the same, with few tokens and with many. */
+static void small_steps(void **state) {
+    need_kit();
+    fixture f = open_fixture(*state);
+    err e = {0};
+    pool *p = pool_new(2, &e);
+    for (const kernels *const *k = kernels_all(); *k; k++) {
+        if (!(*k)->usable()) continue;
+        model m = load(&f, (*k)->name);
+        const size_t row = (size_t)m.params.n_vocab;
+        sequence s = get_sequence(&f, json_array_size(json_object_get(f.json, "sequences")) - 1);
+        for (int chunk = 1; chunk <= 64; chunk = chunk == 1 ? 5 : chunk == 5 ? 64 : 65) {
+            const int n = s.n < 2 * chunk ? s.n : 2 * chunk;
+            float *large = all_logits(&m, p, s.ids, n, chunk), *small = all_logits_by(&m, p, s.ids, n, chunk, true);
+            if (memcmp(large, small, row * (size_t)n * sizeof *large) != 0) fail_msg("%s, %s: passes of %d tokens in small steps give other logits", f.name, (*k)->name, chunk);
+            free(large), free(small);
+        }
+        model_free(&m);
+    }
+    pool_free(p);
+    close_fixture(&f);
+}
+
 /* Three conversations of different lengths side by side give what each gives alone. */
 static void several_at_once(void **state) {
     need_kit();
@@ -392,8 +417,8 @@ static void few_bits(void **state) {
 }
 
 int main(void) {
-    enum { KINDS = 4 };
-    static const struct { const char *title; CMUnitTestFunction run; } kinds[KINDS] = {{"exact", exact_path}, {"several at once", several_at_once}, {"fast", fast_paths}, {"few bits", few_bits}};
+    enum { KINDS = 5 };
+    static const struct { const char *title; CMUnitTestFunction run; } kinds[KINDS] = {{"exact", exact_path}, {"several at once", several_at_once}, {"small steps", small_steps}, {"fast", fast_paths}, {"few bits", few_bits}};
     struct CMUnitTest tests[KINDS * N_NAMES + 2] = {
         {"deepseek2-lite: older layout", older_latent_layout, NULL, NULL, "deepseek2-lite"},
         {"deepseek3: older layout", older_latent_layout, NULL, NULL, "deepseek3"},

@@ -286,6 +286,9 @@ static void gated_products_are_as_three(void **state) {
             for (int64_t t = 0; t < n; t++) join_columns(&j, gate + t * wide, up + t * wide, 0, wide);
             assert_true(kern_mul(k, p, &w[2], gate, wide, n, apart, width, &s, &e));
             if (memcmp(joined, apart, (size_t)(n * width) * sizeof(float)) != 0) fail_msg("%s, %ld tokens, down %s: other bits", k->name, (long)n, quant_find(type[2])->name);
+            memset(joined, 0, sizeof joined);
+            for (int part = 0; part < KERN_GATED_PARTS; part++) assert_true(kern_mul_gated_part(k, p, whole ? &g : parts, whole ? 1 : 3, part, &s, &e));
+            if (memcmp(joined, apart, (size_t)(n * width) * sizeof(float)) != 0) fail_msg("%s, %ld tokens, down %s, part by part: other bits", k->name, (long)n, quant_find(type[2])->name);
             for (int m = 0; m < 3; m++) free_weight(&w[m]);
         }
     }

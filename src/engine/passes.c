@@ -293,13 +293,24 @@ static void learn_step(loop_pass *p, bool last, uint64_t ns) {
     if (step == p->layer_steps && ns > 0) p->first_part += 0.3 * (fmin(fmax((double)p->first_ns / (double)ns, 1), 4) - p->first_part);
 }
 
+/* After the last step a prompt is one more stream, and one that has much to look at takes its time: then there is nothing left for others to have used before. */
+enum { DEEP = 1024 };
+
+static bool adds_deep_stream(const loop *l) {
+    const loop_pass *p = &l->apart;
+    if (p->steps < l->sched.steps - 1) return false;
+    for (int i = 0; i < p->n_pickers; i++)
+        if (p->pickers[i]->tokens.n >= DEEP) return true;
+    return false;
+}
+
 /* Steps of a pass that is under way as long as there is time, and if must at least one. *ns: what they took. */
 static bool step_on(loop *l, uint64_t until, bool must, uint64_t *ns, err *e) {
     loop_pass *p = &l->apart;
     const uint64_t began = loop_now(l), waited_before = l->apart_run.waited_ns;
     uint64_t now = began;
     bool ok = true;
-    while (ok && p->under_way && (must || now + next_step_ns(p) <= until)) {
+    while (ok && p->under_way && (must || (now + next_step_ns(p) <= until && !adds_deep_stream(l)))) {
         const uint64_t from = now;
         bool done = false;
         ok = model_step(&l->apart_run, l->logits, &done, e);

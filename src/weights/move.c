@@ -155,7 +155,7 @@ void move_to_memory(weights *w) {
     if (w->limited || !w->o.move || !huge_pages() || spare_memory() < w->total) return;
     entry **list = mem_alloc((size_t)w->n, sizeof *list, NULL);
     const int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-    const bool guest = in_guest();
+    const bool guest = in_guest() && spare_memory() / 2 >= w->total; /* less is to be gained, and what is mapped can be taken back when others need memory */
     uint64_t small = 0;
     int n = 0;
     for (int i = 0; list && i < w->n && !is_stopped(w); i++) {

@@ -442,30 +442,34 @@ static void activate_columns(void *context, int64_t t, int64_t first, int64_t n)
     model_activate(s->m, gate, both, both + ff, n);
 }
 
+static bool gate_and_up(pass *s) {
+    const model_layer *l = s->l;
+    const int64_t ff = s->lp->n_ff, width = s->p->n_embd;
+    expect(s, (const weight *const[]){&l->down}, 1);
+    if (!l->gate.mat.data) return multiply(s, &l->up, s->h, width, s->up, 2 * ff);
+    const weight *const w[2] = {&l->gate, &l->up};
+    return model_multiply(s->m, s->run, w, 2, s->h, width, s->n, (float *const[]){s->gate, s->up}, (const int64_t[]){ff, ff}, s->e);
+}
+
+static bool down(pass *s) {
+    const weight *w = &s->l->down;
+    const int64_t width = s->p->n_embd;
+    expect_layer(s, s->index + 1);
+    return model_multiply_made(s->m, s->run, &w, 1, activate_columns, s, s->gate, s->lp->n_ff, s->n, &s->h, &width, s->e);
+}
+
 /* h [n][n_embd] -> h; part < 0: all of it, else one of KERN_GATED_PARTS */
 static bool feed_forward(pass *s, int part) {
     const model_layer *l = s->l;
-    int64_t ff = s->lp->n_ff, width = s->p->n_embd;
+    const int64_t ff = s->lp->n_ff, width = s->p->n_embd;
     if (s->lp->experts) return model_experts(s->m, l, s->run, s->h, s->h, s->n, s->experts, s->expert_ints, s->e);
     if (l->gate.mat.data && ((part < 0 && kern_gated_one_pays(s->n)) || kern_gated_pays(s->run->pool, ff, s->n))) {
         model_join join = {s->m, l->gate_bias, l->up_bias};
         expect_layer(s, s->index + 1);
         return model_multiply_gated(s->m, s->run, (const weight *const[]){&l->gate, &l->up, &l->down}, &join, part, s->h, width, s->n, s->h, width, s->e);
     }
-    const bool last = part == KERN_GATED_PARTS - 1;
-    bool ok = true;
-    expect(s, (const weight *const[]){&l->down}, 1);
-    if (last || part == 1) { /* gate and up are there */
-    } else if (l->gate.mat.data) {
-        const weight *const w[2] = {&l->gate, &l->up};
-        ok = model_multiply(s->m, s->run, w, 2, s->h, width, s->n, (float *const[]){s->gate, s->up}, (const int64_t[]){ff, ff}, s->e);
-    } else {
-        ok = multiply(s, &l->up, s->h, width, s->up, 2 * ff);
-    }
-    if (!ok || (part >= 0 && !last)) return ok;
-    const weight *down = &l->down;
-    expect_layer(s, s->index + 1);
-    return model_multiply_made(s->m, s->run, &down, 1, activate_columns, s, s->gate, ff, s->n, &s->h, &width, s->e);
+    if (part <= 0 && !gate_and_up(s)) return false;
+    return (part >= 0 && part < KERN_GATED_PARTS - 1) || down(s);
 }
 
 /* ---- between the parts ---- */

@@ -303,6 +303,27 @@ static void test_the_cheaper_way(void **state) {
     }
 }
 
+/* Passes together that keep what their line promises go on; where every second comes late, and what it held is lost, prompts are soon read apart. */
+static void test_promises_that_are_not_kept(void **state) {
+    (void)state;
+    for (int late = 0; late < 2; late++) {
+        scheduler s;
+        scheduler_init(&s, 512, STEPS, (uint64_t)LIMIT);
+        scheduler_measure(&s, 0, 300, (uint64_t)(300 * 1.8e6));
+        scheduler_measure(&s, 4, 0, 50000000);
+        sched_item items[5];
+        list_some(items, 4, 1, 4000);
+        int pass = 0;
+        for (; pass < 30 && scheduler_plan(&s, items, 5) > 4; pass++) {
+            const int n = items[4].share;
+            const uint64_t ns = (uint64_t)(62e6 + 1.2e6 * n);
+            if (late && pass % 2) scheduler_measure_late(&s, 4, n, ns);
+            else scheduler_measure(&s, 4, n, ns);
+        }
+        assert_true(late ? pass < 15 && scheduler_plan_apart(&s, items, 5) > 0 : pass == 30);
+    }
+}
+
 /* A pass apart holds many tokens where there is time, but does not take too long, and several of its steps fit between two passes of streams. */
 static void test_passes_apart_fit(void **state) {
     (void)state;
@@ -998,6 +1019,7 @@ int main(void) {
         cmocka_unit_test(test_a_few_tokens),
         cmocka_unit_test(test_chunks_beside_slow_streams), cmocka_unit_test(test_streams_change), cmocka_unit_test(test_chunks_end_with_an_eight), cmocka_unit_test(test_less_after_a_late_pass), cmocka_unit_test(test_latest_beside_slow_streams),
         cmocka_unit_test(test_the_cheaper_way),
+        cmocka_unit_test(test_promises_that_are_not_kept),
         cmocka_unit_test(test_shared_prices),
         cmocka_unit_test(test_passes_apart_fit),
         cmocka_unit_test(test_streams_keep_their_pace),

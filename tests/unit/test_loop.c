@@ -503,7 +503,7 @@ static loop_news collect(loop_ticket *t, buf *texts, loop_finish *finish) {
     for (;;) {
         loop_piece p;
         err e = {0};
-        loop_news news = loop_next(t, 20000000000u, &p, &e);
+        loop_news news = loop_next(t, 120000000000u, &p, &e);
         if (news != LOOP_PIECE) return news;
         assert_true(buf_add(&texts[p.choice], p.text, p.len, NULL));
         if (finish) finish[p.choice] = p.finish;

@@ -156,12 +156,14 @@ static void record(loop *l, const loop_pass *p, bool apart, uint64_t began, uint
 
 /* ---- together ---- */
 
+static int steps_together(const loop *l) { return model_steps(&l->engine->model, &l->run); }
+
 /* Requests that come one just behind the other should be read in one pass: read one by one, all but the first would have to fit into what its stream leaves of the time. So a pass of prompts alone that has
  * computed no more than this part of its steps is given up and begun again with them, but not for ever. */
 enum { EARLY = 16, MOST_AGAIN = 4 };
 
 static bool begin_again(loop *l, const loop_pass *p, int step) {
-    return step * EARLY <= model_steps(&l->engine->model, &l->run) && l->again < MOST_AGAIN && p->n_tokens < l->sched.pass_tokens && admit_could_start(l);
+    return step * EARLY <= steps_together(l) && l->again < MOST_AGAIN && p->n_tokens < l->sched.pass_tokens && admit_could_start(l);
 }
 
 /* A pass that turns out to take longer than its streams may wait goes on without its prompts; but not near its end, when nearly all of their work is done, nor without a single token twice in a row: prompts always move on. What is left of it
@@ -169,7 +171,7 @@ static bool begin_again(loop *l, const loop_pass *p, int step) {
 enum { NEAR_END = 8 };
 
 static bool comes_late(loop *l, loop_pass *p, int n_decode, int step, uint64_t began) {
-    const int steps = model_steps(&l->engine->model, &l->run) - 1; /* without the last, which makes logits */
+    const int steps = steps_together(l) - 1; /* without the last, which makes logits */
     if (step == 0 || step % model_layer_steps(&l->engine->model, &l->run) || (steps - step) * NEAR_END < steps || (l->was_late && p->n_tokens == n_decode + 1)) return false;
     const double left = 1 - (1 - l->last_step) * step / steps;
     const uint64_t now = loop_now(l), ends = now + (uint64_t)(left * scheduler_expect_ns(&l->sched, n_decode, p->n_tokens - n_decode));
@@ -196,7 +198,7 @@ static bool compute(loop *l, loop_pass *p, int n_decode, uint64_t began, bool *a
         if (*again) break;
         const bool both = n_decode > 0 && p->n > n_decode;
         if (both && comes_late(l, p, n_decode, step, began)) go_on_without_prompts(l, p, n_decode);
-        if (both && step == model_steps(&l->engine->model, &l->run) - 1) last_began = loop_now(l);
+        if (both && step == steps_together(l) - 1) last_began = loop_now(l);
         ok = model_step(&l->run, l->logits, &done, e);
     }
     l->engine->kv_wait_ns += l->run.waited_ns;

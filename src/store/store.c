@@ -206,10 +206,16 @@ static bool takes_its_time(const store *s) {
     return true;
 }
 
+/* How long the first job has to wait yet. */
+static double wait_seconds(const store *s) {
+    if (s->stats.degraded) return s->hurry || s->stop ? 0 : s->retry_at - clock_seconds();
+    return takes_its_time(s) ? s->wrote_at + s->o.pause_seconds - clock_seconds() : 0;
+}
+
 /* Waits until there is a job whose time has come; NULL at the end. Under the lock. */
 static job *next_job(store *s) {
     for (;;) {
-        double wait = s->stats.degraded && !s->hurry && !s->stop ? s->retry_at - clock_seconds() : takes_its_time(s) ? s->wrote_at + s->o.pause_seconds - clock_seconds() : 0;
+        const double wait = wait_seconds(s);
         if (s->first && wait <= 0) return s->first;
         if (!s->first && s->stop) return NULL;
         if (!s->first) {
